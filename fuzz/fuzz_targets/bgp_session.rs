@@ -11,9 +11,10 @@ use tidemill_bgp::{
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// OPEN and KEEPALIVE of a peer that can do all.
-fn hello(asn: u32) -> Vec<u8> {
-    let graceful = Some(Graceful { time_s: 60, ..Graceful::default() });
+/// OPEN and KEEPALIVE of a peer that can do all; which keeps what it has told while it restarts, or not.
+fn hello(asn: u32, keeps: bool) -> Vec<u8> {
+    let all: Vec<_> = message::FAMILIES.into_iter().filter(|_| keeps).map(|family| (family, true)).collect();
+    let graceful = Some(Graceful { time_s: 60, families: all.clone(), flows: all, ..Graceful::default() });
     let capabilities = Capabilities {
         families: [true; 2],
         flows: [true; 2],
@@ -42,7 +43,8 @@ fuzz_target!(|data: &[u8]| {
         add_path: choice & 4 != 0,
         local: IpAddr::V4(US),
     };
-    let stream = if choice & 8 == 0 { [&hello(peer_as)[..], data].concat() } else { data.to_vec() };
+    let keeps = choice & 4 == 0;
+    let stream = if choice & 8 == 0 { [&hello(peer_as, keeps)[..], data].concat() } else { data.to_vec() };
     let run = |step: usize| {
         let mut session = Session::new(config.clone(), 0);
         let mut events = Vec::new();
@@ -70,7 +72,14 @@ fuzz_target!(|data: &[u8]| {
         speaker.receive(0, id, &stream, &mut changes);
         speaker.rib().check();
         assert_eq!(speaker.flows().len(), speaker.peers().map(|peer| peer.flows).sum::<usize>());
+        assert!(speaker.flows().iter().all(|flow| !flow.actions.to_string().is_empty()));
         speaker.closed(0, id, &mut changes);
+        // It may be back, with what it has kept, say the same again, and be gone for good.
+        if let Ok(id) = speaker.connected(0, PEER.into(), US.into(), false, &mut changes) {
+            speaker.receive(0, id, &stream, &mut changes);
+            assert_eq!(speaker.flows().len(), speaker.peers().map(|peer| peer.flows).sum::<usize>());
+            speaker.closed(0, id, &mut changes);
+        }
         speaker.tick(u64::MAX, &mut changes);
         while speaker.rib_mut().sweep(100, &mut changes) {}
         assert!(speaker.rib().is_empty() && speaker.flows().is_empty());

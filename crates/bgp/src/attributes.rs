@@ -149,8 +149,8 @@ pub(crate) struct Found<'a> {
     pub(crate) clusters: u16,
     /// Extended communities (RFC 4360), which mean something to flow specifications only.
     pub(crate) extended: &'a [[u8; 8]],
-    /// One of IPv6's (RFC 5701) has packets redirected (RFC 8956, 6.1).
-    pub(crate) redirected6: bool,
+    /// Those with IPv6 addresses (RFC 5701), likewise.
+    pub(crate) extended6: &'a [[u8; 20]],
     pub(crate) mp_reach: Option<Cursor<'a>>,
     pub(crate) mp_unreach: Option<Cursor<'a>>,
     /// Any at all, but MP_UNREACH_NLRI.
@@ -266,11 +266,7 @@ impl<'a> Found<'a> {
                 self.communities = words::<4>(value)?.iter().map(|word| u32::from_be_bytes(*word)).collect();
             }
             EXTENDED_COMMUNITIES => self.extended = words::<8>(value)?,
-            IPV6_EXTENDED_COMMUNITIES => {
-                // To an address, and to a VPN's.
-                let is_redirect = |one: &[u8; 20]| matches!(one, [0, 0x0c | 0x0d, ..]);
-                self.redirected6 = value.as_chunks::<20>().0.iter().any(is_redirect);
-            }
+            IPV6_EXTENDED_COMMUNITIES => self.extended6 = value.as_chunks::<20>().0,
             LARGE_COMMUNITIES => {
                 let large = |word: &[u8; 12]| {
                     let [a, b, c, d, e, f, g, h, i, j, k, l] = *word;
@@ -372,6 +368,12 @@ pub(crate) fn put_mp_reach(out: &mut Vec<u8>, value: &[u8]) {
 /// Appends MP_UNREACH_NLRI.
 pub(crate) fn put_mp_unreach(out: &mut Vec<u8>, value: &[u8]) {
     put(out, MP_UNREACH, value);
+}
+
+/// Appends those with IPv6 addresses.
+#[cfg(test)]
+pub(crate) fn put_extended6(out: &mut Vec<u8>, communities: &[[u8; 20]]) {
+    put(out, IPV6_EXTENDED_COMMUNITIES, communities.as_flattened());
 }
 
 /// Appends extended communities.

@@ -3,7 +3,7 @@
 //! The doc comments here are the text of the JSON schema.
 
 use crate::bmp::View;
-use crate::flows::FlowTrust;
+use crate::flows::{FlowTrust, RouteTarget};
 use crate::runner::{BmpConfig, RunnerConfig};
 use crate::session::Export;
 use crate::signature::{AoAlgorithm, AoKey, SECRET_MAX, Signature};
@@ -32,6 +32,12 @@ pub struct BgpSection {
     /// Whether flow specifications (FlowSpec, RFC 8955) of peers are applied to what ports receive. Which peers': their `flowspec`.
     #[serde(default)]
     pub flowspec: bool,
+    /// Interfaces whose packets meet no flow specification: where what was redirected comes back.
+    #[serde(default)]
+    pub flowspec_except: Vec<String>,
+    /// Which VRFs flow specifications redirect packets to. To an address they redirect without.
+    #[serde(default)]
+    pub redirect: Vec<RedirectSection>,
     /// The peers. Nobody else gets a session.
     #[serde(default)]
     pub peer: Vec<PeerSection>,
@@ -41,6 +47,16 @@ pub struct BgpSection {
     /// Other routers that tell what they hear.
     #[serde(default)]
     pub bmp: Option<BmpSection>,
+}
+
+/// A VRF that flow specifications redirect packets to.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedirectSection {
+    /// The route target by which they name it: `"65000:100"`, `"192.0.2.1:100"`, `"[2001:db8::1]:100"`.
+    pub target: String,
+    /// The VRF, as an interface names it, or `[[vrf]]`; `""` is the one without a name.
+    pub vrf: String,
 }
 
 /// A BGP peer.
@@ -140,6 +156,9 @@ pub struct AnnounceSection {
     /// Communities: `["65000:1"]`.
     #[serde(default)]
     pub communities: Vec<String>,
+    /// A Gatekeeper's: whether it is withdrawn while none of the Grantors of its policies answers probes. Those of which it covers a part count, too.
+    #[serde(default)]
+    pub while_grantors: bool,
 }
 
 /// BMP: other routers tell what they hear.
@@ -224,6 +243,35 @@ impl BgpSection {
         self.with_passwords(&|_| Ok(String::from("x"))).map(|_| ())
     }
 
+    /// Prefixes that are announced only while a Grantor answers.
+    pub fn while_grantors(&self) -> Vec<AnyPrefix> {
+        let such = self.announce.iter().filter(|announce| announce.while_grantors);
+        such.filter_map(|announce| announce.export().ok()).map(|export| export.prefix).collect()
+    }
+
+    /// Route targets that flow specifications redirect to, and the names of their VRFs.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn redirects(&self) -> Result<Vec<(RouteTarget, &str)>, String> {
+        let mut list: Vec<(RouteTarget, &str)> = Vec::new();
+        for (n, redirect) in self.redirect.iter().enumerate() {
+            let wrong = |what: String| format!("bgp.redirect[{n}].target: {what}");
+            let target: RouteTarget = redirect.target.parse().map_err(wrong)?;
+            if list.iter().any(|(other, _)| *other == target) {
+                return Err(wrong(format!("{target} is there already: keep one")));
+            }
+            list.push((target, redirect.vrf.as_str()));
+        }
+        let unused = match (self.flowspec, list.is_empty(), self.flowspec_except.is_empty()) {
+            (true, ..) | (_, true, true) => return Ok(list),
+            (_, false, _) => "redirect",
+            (_, true, false) => "flowspec_except",
+        };
+        let what = "flow specifications are not applied here: set bgp.flowspec = true, or leave it out";
+        Err(format!("bgp.{unused}: {what}"))
+    }
+
     /// What it comes to; reads the passwords' files.
     ///
     /// # Errors
@@ -249,6 +297,7 @@ impl BgpSection {
         if matches!(self.hold_s, 1 | 2) {
             return Err(format!("bgp.hold_s = {}: give 0 or at least 3 (RFC 4271, 4.2)", self.hold_s));
         }
+        self.redirects()?;
         let mut addresses = BTreeSet::new();
         let mut names = BTreeSet::new();
         let mut peers = Vec::new();
@@ -426,6 +475,19 @@ mod tests {
         assert_eq!((config.bmp[0].view, config.bmp[0].name.as_str()), (View::LocRib, "192.0.2.8"));
     }
 
+    #[test]
+    fn redirects_are_vrfs_by_their_route_targets() {
+        let text = format!(
+            "{HEAD}flowspec=true\nflowspec_except=['back']\n[[redirect]]\ntarget='65000:100'\nvrf='scrub'\n\
+             [[redirect]]\ntarget='192.0.2.1:7'\nvrf=''\n"
+        );
+        let section: BgpSection = toml::from_str(&text).unwrap();
+        let (one, two) =
+            (RouteTarget::As(65_000, 100), RouteTarget::Address(IpAddr::from([192, 0, 2, 1]), 7));
+        assert_eq!(section.redirects(), Ok(vec![(one, "scrub"), (two, "")]));
+        assert_eq!(section.check(), Ok(()));
+    }
+
     /// The first line of a file is the secret; the same section means something else when the file has.
     #[test]
     fn secrets_are_read_from_their_files() {
@@ -466,6 +528,24 @@ mod tests {
             (
                 format!("{HEAD}{peer}flowspec='trusted'"),
                 "bgp.peer[0].flowspec: flow specifications are not applied here: set bgp.flowspec = true, or leave it out",
+            ),
+            (
+                format!("{HEAD}[[redirect]]\ntarget='65000:100'\nvrf='scrub'"),
+                "bgp.redirect: flow specifications are not applied here: set bgp.flowspec = true, or leave it out",
+            ),
+            (
+                format!("{HEAD}flowspec_except=['lan']"),
+                "bgp.flowspec_except: flow specifications are not applied here: set bgp.flowspec = true, or leave it out",
+            ),
+            (
+                format!("{HEAD}flowspec=true\n[[redirect]]\ntarget='scrub'\nvrf='scrub'"),
+                "bgp.redirect[0].target: \"scrub\" is no route target such as \"65000:100\", \"192.0.2.1:100\" or \"[2001:db8::1]:100\"",
+            ),
+            (
+                format!(
+                    "{HEAD}flowspec=true\n[[redirect]]\ntarget='65000:1'\nvrf='a'\n[[redirect]]\ntarget='65000:1'\nvrf='b'"
+                ),
+                "bgp.redirect[1].target: 65000:1 is there already: keep one",
             ),
             (format!("{HEAD}{peer}restart_s=5000"), "bgp.peer[0].restart_s: 5000: give 0 to 4095 (RFC 4724)"),
             (

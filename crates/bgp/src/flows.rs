@@ -1,5 +1,7 @@
 //! The flow specifications that peers have given, and what they ask for (RFC 8955, 7).
 
+mod redirect;
+
 use crate::attributes::Attributes;
 use crate::flowspec::FlowSpec;
 use crate::rib::PeerId;
@@ -7,9 +9,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
+use tidemill_feed::bgp::Family;
 
 pub use crate::rib::Invalid;
+pub use redirect::{Redirect, RouteTarget};
 
 /// Whether a peer's flow specifications are taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -53,14 +58,21 @@ pub struct Actions {
     pub goes_on: bool,
     /// traffic-action, bit 46: some are to be sampled.
     pub samples: bool,
-    /// They are to go elsewhere than they are routed, whatever form that has.
-    pub redirects: bool,
+    /// Where they are to go instead of where they are routed.
+    pub redirect: Option<Redirect>,
 }
 
 impl Actions {
-    /// What extended communities ask for, and whether an IPv6 one asks for another way. Of several rates of a kind the lowest.
-    pub(crate) fn read(communities: &[[u8; 8]], redirected6: bool) -> Self {
-        let mut actions = Actions { redirects: redirected6, ..Actions::default() };
+    /// What extended communities ask for, and those with IPv6 addresses; `hop` is the next hop that comes with the flow specifications. Of several rates
+    /// of a kind the lowest.
+    pub(crate) fn read(communities: &[[u8; 8]], six: &[[u8; 20]], hop: Option<IpAddr>) -> Self {
+        let mut actions = Actions::default();
+        for redirect in redirect::all(communities, six, hop) {
+            actions.redirect = Some(match actions.redirect {
+                Some(before) if before != redirect => Redirect::Several,
+                _ => redirect,
+            });
+        }
         for [kind, sub, rest @ ..] in communities {
             let [_, _, value @ ..] = *rest;
             let rate = Rate::new(f32::from_be_bytes(value));
@@ -74,8 +86,6 @@ impl Actions {
                     actions.samples |= low & 2 != 0;
                 }
                 (0x80, 0x09) => actions.mark = Some(low & 0x3f),
-                // To a VRF by its route target, or to an address (draft-ietf-idr-flowspec-redirect-ip, in two forms).
-                (0x80..=0x82, 0x08) | (0x08, 0x00) | (0x01, 0x0c) => actions.redirects = true,
                 _ => {}
             }
         }
@@ -96,7 +106,7 @@ fn lower(one: Option<Rate>, other: Rate) -> Option<Rate> {
 }
 
 impl fmt::Display for Actions {
-    /// `drop`, `1000 bytes/s, DSCP 8`, `pass`.
+    /// `drop`, `1000 bytes/s, DSCP 8`, `redirect to 192.0.2.9`, `pass`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if self.drops() {
@@ -106,7 +116,8 @@ impl fmt::Display for Actions {
             parts.extend(self.packets.map(|rate| format!("{} packets/s", rate.per_s())));
         }
         parts.extend(self.mark.map(|mark| format!("DSCP {mark}")));
-        for (is, name) in [(self.redirects, "redirect"), (self.samples, "sample"), (self.goes_on, "go on")] {
+        parts.extend(self.redirect.map(|redirect| redirect.to_string()));
+        for (is, name) in [(self.samples, "sample"), (self.goes_on, "go on")] {
             parts.extend(is.then(|| name.to_owned()));
         }
         f.write_str(if parts.is_empty() { "pass" } else { "" })?;
@@ -135,6 +146,8 @@ pub struct ShownFlow {
 pub(crate) struct Given {
     pub(crate) attributes: Arc<Attributes>,
     pub(crate) actions: Actions,
+    /// It is from before the peer's restart.
+    pub(crate) stale: bool,
 }
 
 /// All that peers have given.
@@ -164,6 +177,30 @@ impl Flows {
         self.revision += 1;
         let count = self.counts.get_mut(&peer);
         count.into_iter().for_each(|count| *count = count.saturating_sub(1));
+    }
+
+    /// Has a peer's of one family wait for the peer to give them again.
+    pub(crate) fn mark_stale(&mut self, peer: PeerId, family: Family) {
+        let of_family = self.list.iter_mut().filter(|(spec, _)| spec.family() == family);
+        of_family.filter_map(|(_, of_peers)| of_peers.get_mut(&peer)).for_each(|given| given.stale = true);
+    }
+
+    /// Withdraws a peer's of one family; if `stale`, those alone that it has not given again.
+    pub(crate) fn withdraw_family(&mut self, peer: PeerId, family: Family, stale: bool) {
+        let gone = |spec: &FlowSpec, given: &Given| spec.family() == family && (given.stale || !stale);
+        let mut count = 0;
+        self.list.retain(|spec, of_peers| {
+            if of_peers.get(&peer).is_some_and(|given| gone(spec, given)) {
+                of_peers.remove(&peer);
+                count += 1;
+            }
+            !of_peers.is_empty()
+        });
+        if count > 0 {
+            self.revision += 1;
+            let left = self.counts.get_mut(&peer);
+            left.into_iter().for_each(|left| *left = left.saturating_sub(count));
+        }
     }
 
     /// Withdraws all of a peer's.

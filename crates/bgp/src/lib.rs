@@ -39,7 +39,7 @@ mod testing;
 pub mod update;
 
 pub use attributes::{Attributes, Origin, Problem, Reading};
-pub use flows::{Actions, FlowTrust, ShownFlow};
+pub use flows::{Actions, FlowTrust, Redirect, RouteTarget, ShownFlow};
 pub use flowspec::FlowSpec;
 pub use notice::Notice;
 pub use path::AsPath;

@@ -46,6 +46,11 @@ fn unicast(afi: u16, safi: u8) -> Option<Family> {
     FAMILIES.into_iter().find(|family| self::afi(*family) == afi && safi == 1)
 }
 
+/// The family whose flow specifications these are.
+fn flow_family(afi: u16, safi: u8) -> Option<Family> {
+    FAMILIES.into_iter().find(|family| self::afi(*family) == afi && safi == flowspec::SAFI)
+}
+
 /// One message in a stream: its type and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
@@ -128,6 +133,8 @@ pub struct Graceful {
     pub time_s: u16,
     /// For which families routes are kept meanwhile, and whether they were kept during the last one.
     pub families: Vec<(Family, bool)>,
+    /// The same of flow specifications.
+    pub flows: Vec<(Family, bool)>,
 }
 
 /// What a speaker can do.
@@ -274,9 +281,7 @@ impl Capabilities {
                 if let Some(family) = unicast(afi, safi) {
                     self.families[at(family)] = true;
                 }
-                if safi == flowspec::SAFI
-                    && let Some(family) = FAMILIES.into_iter().find(|family| self::afi(*family) == afi)
-                {
+                if let Some(family) = flow_family(afi, safi) {
                     self.flows[at(family)] = true;
                 }
             }
@@ -285,14 +290,20 @@ impl Capabilities {
             WIDE_AS => self.wide_as = Some(value.u32("an AS number")?),
             GRACEFUL => {
                 let flags = value.u16("the restart time")?;
-                let mut graceful =
-                    Graceful { restarted: flags & 0x8000 != 0, time_s: flags & 0x0fff, families: Vec::new() };
+                let mut graceful = Graceful {
+                    restarted: flags & 0x8000 != 0,
+                    time_s: flags & 0x0fff,
+                    ..Graceful::default()
+                };
                 while !value.is_empty() {
                     let afi = value.u16("an address family")?;
                     let safi = value.u8("a subsequent address family")?;
                     let flags = value.u8("a family's flags")?;
                     if let Some(family) = unicast(afi, safi) {
                         graceful.families.push((family, flags & 0x80 != 0));
+                    }
+                    if let Some(family) = flow_family(afi, safi) {
+                        graceful.flows.push((family, flags & 0x80 != 0));
                     }
                 }
                 self.graceful = Some(graceful);
@@ -334,8 +345,10 @@ impl Capabilities {
         if let Some(graceful) = &self.graceful {
             let flags = u16::from(graceful.restarted) << 15 | (graceful.time_s & 0x0fff);
             let mut value = flags.to_be_bytes().to_vec();
-            for (family, kept) in &graceful.families {
-                value.extend_from_slice(&[0, afi(*family) as u8, 1, u8::from(*kept) << 7]);
+            for (list, safi) in [(&graceful.families, 1), (&graceful.flows, flowspec::SAFI)] {
+                for (family, kept) in list {
+                    value.extend_from_slice(&[0, afi(*family) as u8, safi, u8::from(*kept) << 7]);
+                }
             }
             one(GRACEFUL, &value);
         }
@@ -374,6 +387,7 @@ mod tests {
                     restarted: true,
                     time_s: 120,
                     families: vec![(Family::V4, true), (Family::V6, false)],
+                    flows: vec![(Family::V6, true)],
                 }),
                 add_path: [1, 3],
             },

@@ -2,8 +2,8 @@
 //! numbers here, and whoever has the sockets brings bytes and the time.
 //!
 //! A peer has one session at most, and while two connections compete (RFC 4271, 6.8) two. When a session goes without a
-//! NOTIFICATION and the peer restarts gracefully (RFC 4724), its routes stay in use as *stale* until it has sent them again, or its
-//! restart takes too long.
+//! NOTIFICATION and the peer restarts gracefully (RFC 4724), its routes and flow specifications stay in use as *stale* until it has sent
+//! them again, or its restart takes too long.
 
 use crate::best::{Candidate, Rank, best};
 use crate::flows::{FlowTrust, Flows, Given, Invalid, ShownFlow};
@@ -16,6 +16,7 @@ use crate::update::Update;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use tidemill_feed::bgp::Family;
 
 /// How long after its restart a peer may take to send its routes again.
 const STALE_NS: u64 = 360 * SECOND;
@@ -129,8 +130,10 @@ struct Restart {
 struct Peer {
     config: PeerConfig,
     number: PeerId,
-    /// By family: its stale routes.
+    /// By family: its stale routes,
     restart: [Option<Restart>; 2],
+    /// ... and flow specifications.
+    flow_restart: [Option<Restart>; 2],
     left_alone_until: u64,
     ended: Option<End>,
     established: u64,
@@ -169,7 +172,7 @@ pub struct ShownPeer {
     pub established: u64,
     /// By family: whether it has said that it has sent everything.
     pub synchronized: [bool; 2],
-    /// By family: whether routes from before its restart are kept.
+    /// By family: whether routes or flow specifications from before its restart are kept.
     pub stale: [bool; 2],
     /// Why its last session ended.
     pub ended: Option<String>,
@@ -362,9 +365,13 @@ impl Speaker {
             }
             self.events(now_ns, id, events, changes);
         }
-        let Speaker { peers, rib, .. } = self;
+        let Speaker { peers, rib, flows, .. } = self;
         for peer in peers {
             for family in FAMILIES {
+                if peer.flow_restart[at(family)].is_some_and(|restart| restart.until <= now_ns) {
+                    peer.flow_restart[at(family)] = None;
+                    flows.withdraw_family(peer.number, family, true);
+                }
                 if peer.restart[at(family)].is_some_and(|restart| restart.until <= now_ns) {
                     peer.restart[at(family)] = None;
                     rib.withdraw_all(peer.number, Some(family), true);
@@ -376,8 +383,8 @@ impl Speaker {
     /// When [`tick`](Self::tick) has to be called next.
     pub fn next_tick(&self) -> u64 {
         let sessions = self.connections.values().map(|connection| connection.session.next_tick());
-        let restarts = self.peers.iter().flat_map(|peer| peer.restart).flatten().map(|restart| restart.until);
-        sessions.chain(restarts).min().unwrap_or(u64::MAX)
+        let restarts = self.peers.iter().flat_map(|peer| [peer.restart, peer.flow_restart]).flatten();
+        sessions.chain(restarts.flatten().map(|restart| restart.until)).min().unwrap_or(u64::MAX)
     }
 
     /// The session of a connection: for its output, and to see whether it is over.
@@ -486,7 +493,7 @@ impl Speaker {
             announced: session.map_or(0, Session::told),
             established: peer.established,
             synchronized: peer.synchronized,
-            stale: peer.restart.map(|restart| restart.is_some()),
+            stale: [0, 1].map(|at| peer.restart[at].is_some() || peer.flow_restart[at].is_some()),
             ended: peer.ended.as_ref().map(End::to_string),
             stats: session.map_or(peer.past, |session| sum(peer.past, session.stats())),
             loops: peer.ignored,
@@ -556,17 +563,22 @@ impl Speaker {
         peer.synchronized = [false; 2];
         // RFC 4724, 4.2: what the peer has not kept is gone; what it has kept is stale until it says that it has told all.
         let graceful = open.capabilities.graceful.as_ref();
+        let reading = connection.session.reading();
+        let anew = Some(Restart { until: now_ns.saturating_add(STALE_NS) });
         for family in FAMILIES {
-            if peer.restart[at(family)].is_none() {
-                continue;
+            if peer.restart[at(family)].is_some() {
+                let kept = graceful.is_some_and(|graceful| graceful.families.contains(&(family, true)));
+                peer.restart[at(family)] = anew.filter(|_| kept && reading.families[at(family)]);
+                if peer.restart[at(family)].is_none() {
+                    self.rib.withdraw_all(peer.number, Some(family), true);
+                }
             }
-            let spoken = connection.session.reading().families[at(family)];
-            let kept = graceful.is_some_and(|graceful| graceful.families.contains(&(family, true)));
-            if kept && spoken {
-                peer.restart[at(family)] = Some(Restart { until: now_ns.saturating_add(STALE_NS) });
-            } else {
-                peer.restart[at(family)] = None;
-                self.rib.withdraw_all(peer.number, Some(family), true);
+            if peer.flow_restart[at(family)].is_some() {
+                let kept = graceful.is_some_and(|graceful| graceful.flows.contains(&(family, true)));
+                peer.flow_restart[at(family)] = anew.filter(|_| kept && reading.flows[at(family)]);
+                if peer.flow_restart[at(family)].is_none() {
+                    self.flows.withdraw_family(peer.number, family, true);
+                }
             }
         }
     }
@@ -616,7 +628,8 @@ impl Speaker {
                     continue;
                 }
                 let family = afi(spec.family()).to_be_bytes();
-                flows.announce(peer.number, spec, Given { attributes: attributes.clone(), actions });
+                let given = Given { attributes: attributes.clone(), actions, stale: false };
+                flows.announce(peer.number, spec, given);
                 if flows.count(peer.number) > peer.config.max_flows as usize {
                     let most = peer.config.max_flows.to_be_bytes();
                     let data = [&family[..], &[flowspec::SAFI], &most].concat();
@@ -629,6 +642,11 @@ impl Speaker {
             if peer.restart[at(family)].take().is_some() {
                 rib.withdraw_all(peer.number, Some(family), true);
             }
+        }
+        if let Some(family) = update.end_of_flows
+            && peer.flow_restart[at(family)].take().is_some()
+        {
+            flows.withdraw_family(peer.number, family, true);
         }
         None
     }
@@ -647,31 +665,31 @@ impl Speaker {
         }
         peer.since = now_ns;
         peer.synchronized = [false; 2];
-        // They are not kept while a peer restarts: we do not say that we would (RFC 4724, 3).
-        self.flows.withdraw_all(peer.number);
-        let graceful = session.peer().and_then(|open| open.capabilities.graceful.clone());
-        for family in FAMILIES {
-            // One that dies again before it has sent all: what was stale stays so, for no longer than it would have.
-            let before = peer.restart[at(family)];
-            let kept = match (&end, &graceful) {
-                (End::Lost, Some(graceful)) => {
-                    let time_s = u64::from(graceful.time_s.min(peer.config.restart_s));
-                    let has = graceful.families.iter().any(|(kept, _)| *kept == family);
-                    (has && time_s > 0).then(|| now_ns.saturating_add(time_s * SECOND))
-                }
+        let graceful = session.peer().and_then(|open| open.capabilities.graceful.as_ref());
+        let time_s = graceful.map_or(0, |graceful| u64::from(graceful.time_s.min(peer.config.restart_s)));
+        let restart = |before: Option<Restart>, has: bool| {
+            let until = match (&end, graceful) {
+                (End::Lost, Some(_)) => (has && time_s > 0).then(|| now_ns.saturating_add(time_s * SECOND)),
                 // A connection that brought no OPEN says nothing of the routes.
                 (End::Lost, None) => before.map(|restart| restart.until),
                 _ => None,
             };
-            match kept.map(|until| before.map_or(until, |before| until.min(before.until))) {
-                Some(until) => {
-                    peer.restart[at(family)] = Some(Restart { until });
-                    self.rib.mark_stale(peer.number, family);
-                }
-                None => {
-                    peer.restart[at(family)] = None;
-                    self.rib.withdraw_all(peer.number, Some(family), false);
-                }
+            // One that dies again before it has sent all: what was stale stays so, for no longer than it would have.
+            until.map(|until| Restart { until: before.map_or(until, |before| until.min(before.until)) })
+        };
+        for family in FAMILIES {
+            let names = |list: &[(Family, bool)]| list.iter().any(|(kept, _)| *kept == family);
+            let has = graceful.is_some_and(|graceful| names(&graceful.families));
+            peer.restart[at(family)] = restart(peer.restart[at(family)], has);
+            match peer.restart[at(family)] {
+                Some(_) => self.rib.mark_stale(peer.number, family),
+                None => self.rib.withdraw_all(peer.number, Some(family), false),
+            }
+            let has = session.reading().flows[at(family)] && graceful.is_some_and(|g| names(&g.flows));
+            peer.flow_restart[at(family)] = restart(peer.flow_restart[at(family)], has);
+            match peer.flow_restart[at(family)] {
+                Some(_) => self.flows.mark_stale(peer.number, family),
+                None => self.flows.withdraw_family(peer.number, family, false),
             }
         }
         peer.ended = Some(end);
@@ -683,6 +701,7 @@ fn new_peer(config: &PeerConfig, speaker: &SpeakerConfig, rib: &mut Rib) -> Peer
         number: rib.add_peer(rank(config, speaker.asn, Ipv4Addr::UNSPECIFIED)),
         config: config.clone(),
         restart: [None; 2],
+        flow_restart: [None; 2],
         left_alone_until: 0,
         ended: None,
         established: 0,
@@ -699,7 +718,7 @@ fn rank(peer: &PeerConfig, asn: u32, id: Ipv4Addr) -> Rank {
 
 fn graceful(session: &Session) -> bool {
     let graceful = session.peer().and_then(|open| open.capabilities.graceful.as_ref());
-    graceful.is_some_and(|graceful| !graceful.families.is_empty())
+    graceful.is_some_and(|graceful| !graceful.families.is_empty() || !graceful.flows.is_empty())
 }
 
 fn sum(a: SessionStats, b: SessionStats) -> SessionStats {

@@ -68,7 +68,7 @@ impl Voice {
     /// It restarts gracefully, for `time_s` seconds, 0 for not at all; and has kept its routes, or not.
     pub(crate) fn new(id: u8, time_s: u16, kept: bool) -> Self {
         let families = vec![(Family::V4, kept), (Family::V6, kept)];
-        let graceful = Graceful { restarted: false, time_s, families };
+        let graceful = Graceful { restarted: false, time_s, flows: families.clone(), families };
         let capabilities = Capabilities {
             families: [true; 2],
             wide_as: Some(64_496),
@@ -144,6 +144,11 @@ impl Voice {
         let mut bytes = Vec::new();
         message::FAMILIES.into_iter().for_each(|family| update::put_end_of_rib(&mut bytes, family));
         bytes
+    }
+
+    /// The end of IPv4 flow specifications.
+    pub(crate) fn end_of_flows(&self) -> Vec<u8> {
+        self.withdraw_flows(&[])
     }
 }
 

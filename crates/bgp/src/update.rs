@@ -41,6 +41,8 @@ pub struct Update {
     pub flows: Vec<(Attributes, Actions, Vec<FlowSpec>)>,
     /// The peer has sent everything that it has of this family (RFC 4724, 2).
     pub end_of_rib: Option<Family>,
+    /// The same of flow specifications.
+    pub end_of_flows: Option<Family>,
     /// What was wrong.
     pub problems: Vec<Problem>,
 }
@@ -75,6 +77,9 @@ impl Update {
         if let Some(value) = &mut unreach
             && let Some(family) = flow_family(value, reading).map_err(optional)?
         {
+            if value.is_empty() && !found.any {
+                update.end_of_flows = Some(family);
+            }
             let (mut list, malformed) = flowspec::read_all(*value, family).map_err(optional)?;
             update.flows_withdrawn.append(&mut list);
             unread.extend((malformed > 0).then_some(Problem::Discarded(attributes::MP_UNREACH)));
@@ -87,14 +92,14 @@ impl Update {
             update.withdrawn.append(&mut prefixes(value, family, reading).map_err(optional)?);
         }
         let mut reached = None;
-        let mut flows = Vec::new();
+        let (mut flows, mut flow_hop) = (Vec::new(), None);
         let mut reach = found.mp_reach;
         if let Some(value) = &mut reach
             && let Some(family) = flow_family(value, reading).map_err(optional)?
         {
-            // RFC 8955, 4: whatever next hop there is means nothing.
+            // RFC 8955, 4: whatever next hop there is means nothing, but for one form of redirect.
             let length = value.u8("the next hop's length").map_err(optional)?;
-            value.part(usize::from(length), "the next hop").map_err(optional)?;
+            flow_hop = hop_of(value.bytes(usize::from(length), "the next hop").map_err(optional)?);
             value.u8("the reserved byte").map_err(optional)?;
             let (list, malformed) = flowspec::read_all(*value, family).map_err(optional)?;
             flows = list;
@@ -127,7 +132,7 @@ impl Update {
         if !flows.is_empty() {
             match found.attributes(Some(NO_HOP), reading) {
                 Ok(attributes) => {
-                    let actions = Actions::read(found.extended, found.redirected6);
+                    let actions = Actions::read(found.extended, found.extended6, flow_hop);
                     update.flows.push((attributes, actions, flows));
                 }
                 Err(kind) => {
@@ -167,6 +172,15 @@ impl Update {
 
 /// Stands for the next hop that flow specifications do not have (RFC 7600's dummy address).
 const NO_HOP: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 0, 8));
+
+/// The next hop that flow specifications come with, by its length; of two of IPv6 the global one.
+fn hop_of(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => bytes.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
+        16 | 32 => bytes.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes)),
+        _ => None,
+    }
+}
 
 /// The family of a multiprotocol attribute whose flow specifications follow, if it has such and the session does; else `value` stands where it did.
 fn flow_family(value: &mut Cursor<'_>, reading: &Reading) -> Fault<Option<Family>> {

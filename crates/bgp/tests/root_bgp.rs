@@ -164,6 +164,49 @@ fn root_bird_restarts_gracefully() {
     ours.check();
 }
 
+/// Its flow specifications apply meanwhile, and what it has not given again goes.
+#[test]
+fn root_bird_restarts_gracefully_with_flow_specifications() {
+    if !may_run("root_bird_restarts_gracefully_with_flow_specifications") {
+        return;
+    }
+    let configuration = |destinations: &[&str]| {
+        let one = |to: &&str| {
+            format!("route flow4 {{ dst {to}; }} {{ bgp_ext_community.add((generic, 0x80060000, 0x0)); }};\n")
+        };
+        let list: String = destinations.iter().map(one).collect();
+        let session =
+            "graceful restart on; graceful restart time 60; flow4 { table f4; import none; export all; };";
+        format!(
+            "flow4 table f4;\nprotocol static flows4 {{ flow4 {{ table f4; }};\n{list}}}\n{}",
+            bird(2, session, "")
+        )
+    };
+    let ns = Namespace::new();
+    let mut ours = Ours::open(&ns, vec![PeerConfig { flows: FlowTrust::Validated, ..peer() }]);
+    let mut daemon = Daemon::bird(&ns, &configuration(&["20.0.0.0/24", "20.0.1.0/24"]));
+    let applied = |ours: &Ours| ours.runner.speaker().flows().iter().filter(|flow| flow.best).count();
+    ours.until("flow specifications", |ours| {
+        applied(ours) == 2 && ours.peer("bird").synchronized == [true; 2]
+    });
+    daemon.kill();
+    ours.until("the loss", |ours| ours.peer("bird").state.is_none());
+    assert_eq!((ours.peer("bird").stale, applied(&ours)), ([true; 2], 2));
+    drop(daemon);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("bird.conf"), configuration(&["20.0.1.0/24"])).unwrap();
+    let arguments = format!("bird -f -R -c {} -s {}", path("bird.conf"), path("bird.ctl"));
+    let _daemon = Daemon::start(&ns, &arguments, folder);
+    ours.until("the rest", |ours| {
+        let peer = ours.peer("bird");
+        peer.state == Some(State::Established) && peer.stale == [false; 2] && peer.flows == 1
+    });
+    assert_eq!(ours.runner.speaker().flows()[0].spec.to_string(), "destination 20.0.1.0/24");
+    assert_eq!((applied(&ours), ours.told.len()), (1, 4));
+    ours.check();
+}
+
 #[test]
 fn root_bird_sends_several_paths() {
     if !may_run("root_bird_sends_several_paths") {
@@ -254,6 +297,7 @@ fn root_bird_gives_flow_specifications() {
         route flow4 { dst 20.0.0.0/24; proto = 17; sport = 53; } { bgp_ext_community.add((generic, 0x80060000, 0x0)); };\n\
         route flow4 { dst 20.0.0.1/32; dport 137..139 || = 8080; length > 100; } {\n\
         bgp_ext_community.add((generic, 0x800c0000, 0x42c80000)); bgp_ext_community.add((generic, 0x80090000, 0x8)); };\n\
+        route flow4 { dst 20.0.1.0/24; } { bgp_ext_community.add((generic, 0x010c0a00, 0x00090000)); };\n\
         route flow4 { dst 203.0.113.0/24; } { bgp_ext_community.add((generic, 0x80060000, 0x0)); };\n}\n\
         protocol static flows6 { flow6 { table f6; };\n\
         route flow6 { dst 2001:db8:1::/48; src ::1234:5678:9a00:0/104 offset 64; next header = 6; tcp flags 0x02/0x12; } {\n\
@@ -265,22 +309,23 @@ fn root_bird_gives_flow_specifications() {
     let daemon = Daemon::bird(&ns, &(flows.to_owned() + &bird(2, session, "")));
     let shown = |ours: &Ours| ours.runner.speaker().flows();
     let valid = |ours: &Ours| shown(ours).iter().filter(|flow| flow.verdict.is_ok()).count();
-    ours.until("flow specifications", |ours| shown(ours).len() == 4 && valid(ours) == 3);
+    ours.until("flow specifications", |ours| shown(ours).len() == 5 && valid(ours) == 4);
     let text = |flow: &ShownFlow| (flow.spec.to_string(), flow.actions.to_string(), flow.best);
     let list = shown(&ours);
     let ports = "destination 20.0.0.1/32, destination port >=137 & <=139 | =8080, length >100";
     assert_eq!(text(&list[0]), (ports.into(), "100 packets/s, DSCP 8".into(), true));
     let answers = "destination 20.0.0.0/24, protocol =17, source port =53";
     assert_eq!(text(&list[1]), (answers.into(), "drop".into(), true));
-    assert_eq!(text(&list[2]), ("destination 203.0.113.0/24".into(), "drop".into(), false));
-    assert_eq!(list[2].verdict, Err(Invalid::NoRoute));
-    let six = list[3].spec.to_string();
+    assert_eq!(text(&list[2]), ("destination 20.0.1.0/24".into(), "redirect to 10.0.0.9".into(), true));
+    assert_eq!(text(&list[3]), ("destination 203.0.113.0/24".into(), "drop".into(), false));
+    assert_eq!(list[3].verdict, Err(Invalid::NoRoute));
+    let six = list[4].spec.to_string();
     let begin =
         "destination 2001:db8:1::/48, source ::1234:5678:9a00:0/104 from bit 64, protocol =6, TCP flags ";
     assert!(six.starts_with(begin), "{six}");
-    assert_eq!((list[3].actions.to_string(), list[3].best), ("1000 bytes/s".into(), true));
+    assert_eq!((list[4].actions.to_string(), list[4].best), ("1000 bytes/s".into(), true));
     // BIRD's value and mask: a SYN without an ACK.
-    let flags = list[3].spec.components().find_map(|component| match component {
+    let flags = list[4].spec.components().find_map(|component| match component {
         Component::Bits(Bits::TcpFlags, list) => Some(list),
         _ => None,
     });
@@ -290,7 +335,7 @@ fn root_bird_gives_flow_specifications() {
     assert_eq!(held, [0x02, 0x03]);
     // The route goes, and with it the right to say what becomes of its packets.
     daemon.birdc("disable six");
-    ours.until("one invalid", |ours| valid(ours) == 2);
+    ours.until("one invalid", |ours| valid(ours) == 3);
     daemon.birdc("disable flows4");
     ours.until("withdrawals", |ours| shown(ours).len() == 1);
     let stats = ours.peer("bird").stats;
@@ -339,7 +384,7 @@ fn root_gobgp_gives_flow_specifications() {
         [
             "destination 20.0.0.1/32, destination port >=137 & <=139 | =8080, length >100: 1000 bytes/s, DSCP 8",
             "destination 20.0.0.2/32, TCP flags all of 0x2, fragment any of 0x2: sample",
-            "destination 20.0.0.3/32: redirect",
+            "destination 20.0.0.3/32: redirect to VRF 64497:1",
             "destination 20.0.0.0/24, protocol =17, source port =53: drop",
             "destination 203.0.113.0/24: drop",
             "destination 2001:db8:1::1/128, flow label =5: drop",
@@ -397,6 +442,30 @@ fn root_gobgp_takes_our_routes_and_restarts_gracefully() {
     rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
     ours.until("the rest", |ours| ours.peer("gobgp").stale == [false; 2] && ours.told.len() == 1);
     assert_eq!(ours.told.get(&four(0)), Some(&IpAddr::from([10, 0, 0, 2])));
+    ours.check();
+}
+
+/// A route of GoBGP's own beside BIRD's to the same prefix.
+#[test]
+fn root_gobgp_sends_several_paths() {
+    let test = "root_gobgp_sends_several_paths";
+    if !may_run(test) || !has(test, "gobgpd") || !has(test, "gobgp") {
+        return;
+    }
+    let ns = Namespace::new();
+    let gobgp = PeerConfig::new("gobgp", IpAddr::from([10, 0, 0, 2]), 64_497);
+    let mut ours = Ours::open(&ns, vec![PeerConfig { add_path: true, ..gobgp }]);
+    let _gobgp = Daemon::gobgp(&ns, "[neighbors.add-paths.config]\nsend-max = 8\n");
+    let session = bird_session("gobgp", "10.0.0.2 port 1792 as 64497", "", "");
+    let _bird = Daemon::bird(&ns, &(bird(10, "disabled yes;", "") + &session));
+    ours.until("routes", |ours| ours.told.len() == 20);
+    let rib = |command: &str| run(&format!("ip netns exec {} gobgp -p 50051 global rib {command}", ns.0));
+    rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
+    let paths = |ours: &Ours| ours.runner.speaker().rib().get(four(0)).map_or(0, |paths| paths.len());
+    ours.until("two paths", |ours| paths(ours) == 2);
+    assert_eq!(ours.peer("gobgp").paths, [11, 10]);
+    rib("del 20.0.0.0/24 -a ipv4");
+    ours.until("one path", |ours| paths(ours) == 1);
     ours.check();
 }
 
@@ -469,5 +538,36 @@ fn root_frr_feeds_and_withdraws() {
     ours.until("withdrawals", |ours| ours.told.len() == MANY as usize);
     daemon.birdc("disable frr");
     ours.until("the end of it", |ours| ours.told.is_empty());
+    ours.check();
+}
+
+/// A FRR that is killed has its routes kept, and comes back with fewer.
+#[test]
+fn root_frr_restarts_gracefully() {
+    let test = "root_frr_restarts_gracefully";
+    if !may_run(test) || !has(test, FRR) {
+        return;
+    }
+    let ns = Namespace::new();
+    let frr = PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 64_498);
+    let mut ours = Ours::open(&ns, vec![frr]);
+    // When it is back it waits for its own peers to have told all, but not for long.
+    let restarts = " bgp graceful-restart\n bgp graceful-restart preserve-fw-state\n bgp graceful-restart restart-time 60\n \
+                    bgp graceful-restart select-defer-time 3\n";
+    let mut first = Daemon::frr_with(&ns, restarts);
+    let session = bird_session("frr", "10.0.0.2 port 1793 as 64498", "", "");
+    let daemon = Daemon::bird(&ns, &(bird(100, "disabled yes;", "") + &session));
+    ours.until("routes", |ours| ours.told.len() == 200);
+    first.kill();
+    ours.until("the loss", |ours| ours.peer("frr").state.is_none());
+    assert_eq!((ours.peer("frr").stale, ours.told.len()), ([true; 2], 200));
+    daemon.birdc("disable six");
+    drop(first);
+    let _second = Daemon::frr_with(&ns, restarts);
+    ours.until("the rest", |ours| {
+        let peer = ours.peer("frr");
+        peer.state == Some(State::Established) && peer.stale == [false; 2] && ours.told.len() == 100
+    });
+    assert!(ours.told.keys().all(|prefix| matches!(prefix, AnyPrefix::V4(_))));
     ours.check();
 }

@@ -162,6 +162,7 @@ reasons! {
     // Flow specifications.
     FlowspecDrop = "flowspec-drop": "a flow specification of a BGP peer says drop: see `tidemill show flowspec`",
     FlowspecRate = "flowspec-rate": "more than a flow specification of a BGP peer lets through: see `tidemill show flowspec`",
+    FlowspecRedirect = "flowspec-redirect": "a flow specification of a BGP peer redirects it to where no way leads on: see `tidemill show flowspec`, and the routes of that VRF",
 }
 
 /// How many packets were dropped for each reason.

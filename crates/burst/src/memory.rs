@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tidemill_lookup::mem::{Pages, Region};
 use tidemill_lookup::prefetch::prefetch_read;
 
-/// Bytes at the start of each frame for what is seldom read: timestamp, length on the wire, trace id, size of merged segments.
+/// Bytes at the start of each frame for what is seldom read: timestamp, length on the wire, trace id, size of merged segments, a way of its own.
 pub const COLD: usize = 64;
 /// Where received data begins: cold bytes and 192 bytes of headroom (AF_XDP wants 256 in front of the data).
 pub const DATA_START: usize = 256;
@@ -35,6 +35,7 @@ struct Cold {
     merged_size: u16,
     /// 0 or not: any bytes must be a valid `Cold`.
     merged_fixed_ident: u16,
+    steer: u32,
 }
 const _: () = assert!(size_of::<Cold>() == COLD);
 
@@ -208,6 +209,9 @@ const CHECKED: u8 = 32;
 
 /// A node has put something of its own into `hash`.
 const NOTED: u8 = 64;
+
+/// The packet goes by a way of its own, and that way's number is valid.
+const STEERED: u8 = 128;
 
 /// How a packet that was merged of segments of one TCP flow falls into them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -562,6 +566,23 @@ impl Packet {
     #[inline]
     pub fn note(&self) -> Option<u32> {
         (self.flags & NOTED != 0).then_some(self.hash)
+    }
+
+    /// Says that the packet goes by the way of this number instead of by its interface's routes: for who gives out such numbers, and meets it again.
+    pub fn set_steer(&mut self, number: u32) {
+        self.flags |= STEERED;
+        self.cold_mut().steer = number;
+    }
+
+    /// The number of the way that it goes by, if that is one of its own.
+    #[inline]
+    pub fn steer(&self) -> Option<u32> {
+        (self.flags & STEERED != 0).then(|| self.cold().steer)
+    }
+
+    /// Has it go by its interface's routes again.
+    pub fn clear_steer(&mut self) {
+        self.flags &= !STEERED;
     }
 
     /// Marks the packet for tracing under `id`.

@@ -47,6 +47,7 @@ impl Port for ChannelPort {
         while burst.room() > 0 {
             let Some(mut packet) = self.back.packets.pop() else { break };
             (packet.hash, packet.label, packet.port, packet.l3) = (0, 0, 0, 0);
+            packet.clear_steer();
             self.counters.rx.count(packet.len());
             if burst.push(packet).is_err() {
                 break;

@@ -26,6 +26,8 @@ pub(crate) struct BgpHops {
     looked: (u64, u64),
     /// There was no room for one.
     left_out: bool,
+    /// Addresses that packets are sent to by [other ways](crate::steer), and what leads there.
+    pub(crate) steered: BTreeMap<IpAddr, NextHop>,
 }
 
 impl RouterControl {
@@ -64,7 +66,7 @@ impl RouterControl {
         let mut known = std::mem::take(&mut self.bgp.known);
         let mut turned = Vec::new();
         for (address, hop) in &mut known {
-            let resolved = self.resolve(*address);
+            let resolved = self.resolve(*address, Source::Bgp);
             if *hop != resolved {
                 turned.push((*address, resolved.is_some()));
                 *hop = resolved;
@@ -110,15 +112,16 @@ impl RouterControl {
             }
             return None;
         }
-        let hop = self.resolve(address);
+        let hop = self.resolve(address, Source::Bgp);
         self.bgp.known.insert(address, hop.clone());
         hop
     }
 
-    fn resolve(&self, address: IpAddr) -> Option<NextHop> {
+    /// What packets to an address come to, by the routes of all but neighbors and `left_out`.
+    pub(crate) fn resolve(&self, address: IpAddr, left_out: Source) -> Option<NextHop> {
         let hop = match address {
-            IpAddr::V4(v4) => self.v4.without(0, Source::Bgp, u32::from(v4))?,
-            IpAddr::V6(v6) => self.v6.without(0, Source::Bgp, u128::from(v6))?,
+            IpAddr::V4(v4) => self.v4.without(0, left_out, u32::from(v4))?,
+            IpAddr::V6(v6) => self.v6.without(0, left_out, u128::from(v6))?,
         };
         let on_link = |hop: &NextHop| match hop {
             NextHop::OnLink(interface) => NextHop::Via(*interface, address),

@@ -25,6 +25,7 @@ mod rules;
 pub mod settings;
 pub mod show;
 pub mod state;
+mod steer;
 mod wiring;
 
 pub use config::RouterConfig;
@@ -37,4 +38,5 @@ pub use rules::derived_mac;
 pub use settings::{ConfigError, Device, PortInfo};
 pub use show::{RouteView, ShownHop};
 pub use state::State;
+pub use steer::AllWays;
 pub use wiring::graph;

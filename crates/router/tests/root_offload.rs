@@ -242,37 +242,32 @@ fn root_offload_has_the_oracles_next_hops_while_generations_take_turns() {
 }
 
 /// Ten million packets, each with the oracle's next hop: of before a change until the change has had its turn, and of after it from then on.
-#[test]
-#[ignore = "minutes: cargo xtask held 16"]
-fn root_offload_long_ten_million_packets_while_routes_change() {
-    if !inside("root_offload_long_ten_million_packets_while_routes_change") {
-        return;
-    }
+fn ten_million<A: Routed + Address>(
+    mut bench: Bench,
+    rng: &mut StdRng,
+    mut list: Vec<(Prefix<A>, Label)>,
+    frame: fn(A) -> Vec<u8>,
+) {
     const ROUNDS: usize = 1000;
     const CHANGES: usize = 500;
     const KEYS: usize = 5000;
-    let mut rng = StdRng::seed_from_u64(3);
-    let list = routes::<u32>(&mut rng, "ris-as3333-20260511.v4.nh148.zst", 10);
-    let mut list: Vec<_> = list.into_iter().filter(|(prefix, _)| !prefix.contains(0x0a00_0001)).collect();
-    let v4 = Routes { rib: list.iter().copied().collect(), names: Vec::new() };
-    let mut bench = Bench::new(CONFIG, v4, common::routes::<u128>(&[("::/0", 7)]), 256 << 20);
     assert!(bench.turn());
-    let mut truth: BTreeMap<Prefix<u32>, Label> = list.iter().copied().collect();
+    let mut truth: BTreeMap<Prefix<A>, Label> = list.iter().copied().collect();
     let mut oracle = Oracle::new(&list);
     let mut changing = Duration::ZERO;
     for round in 0..ROUNDS {
-        let changes = changes(&mut rng, &mut truth, CHANGES);
+        let changes = changes(rng, &mut truth, CHANGES);
         list = truth.iter().map(|(prefix, label)| (*prefix, *label)).collect();
-        let keys = keys(&mut rng, &list, KEYS);
+        let keys = keys(rng, &list, KEYS);
         let start = Instant::now();
         bench.control.apply(&changes).unwrap();
         changing += start.elapsed();
-        check(&bench, &keys, &oracle, to4, &format!("before turn {round}"));
+        check(&bench, &keys, &oracle, frame, &format!("before turn {round}"));
         let start = Instant::now();
         assert!(bench.turn());
         changing += start.elapsed();
         oracle = Oracle::new(&list);
-        check(&bench, &keys, &oracle, to4, &format!("after turn {round}"));
+        check(&bench, &keys, &oracle, frame, &format!("after turn {round}"));
     }
     assert_eq!(bench.offload.take_notes().iter().filter(|note| note.contains("warning")).count(), 0);
     let [lan, wan] = bench.counters();
@@ -280,11 +275,41 @@ fn root_offload_long_ten_million_packets_while_routes_change() {
     let left: u64 = lan.left.iter().sum();
     assert!(lan.forwarded > (ROUNDS * KEYS) as u64, "half of them at least: {lan:?}");
     println!(
-        "{} packets forwarded below, {left} left to the router; {} changes, {:.0} a second while they were taken up",
+        "IPv{}: {} packets forwarded below, {left} left to the router; {} changes, {:.0} a second while they were taken up",
+        if A::BITS == 32 { 4 } else { 6 },
         lan.forwarded,
         ROUNDS * CHANGES,
         (ROUNDS * CHANGES) as f64 / changing.as_secs_f64()
     );
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask held 16"]
+fn root_offload_long_ten_million_packets_while_routes_change() {
+    if !inside("root_offload_long_ten_million_packets_while_routes_change") {
+        return;
+    }
+    let mut rng = StdRng::seed_from_u64(3);
+    let list = routes::<u32>(&mut rng, "ris-as3333-20260511.v4.nh148.zst", 10);
+    let list: Vec<_> = list.into_iter().filter(|(prefix, _)| !prefix.contains(0x0a00_0001)).collect();
+    let v4 = Routes { rib: list.iter().copied().collect(), names: Vec::new() };
+    let bench = Bench::new(CONFIG, v4, common::routes::<u128>(&[("::/0", 7)]), 256 << 20);
+    ten_million(bench, &mut rng, list, to4);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask held 16"]
+fn root_offload_long_ten_million_of_ipv6_while_routes_change() {
+    if !inside("root_offload_long_ten_million_of_ipv6_while_routes_change") {
+        return;
+    }
+    let mut rng = StdRng::seed_from_u64(4);
+    let list = routes::<u128>(&mut rng, "ris-as3333-20260511.v6.nh148.zst", 3);
+    // What is routed in the Internet: neither our own addresses nor special ones are routes of the table's.
+    let list: Vec<_> = list.into_iter().filter(|(prefix, _)| prefix.first() >> 125 == 1).collect();
+    let v6 = Routes { rib: list.iter().copied().collect(), names: Vec::new() };
+    let bench = Bench::new(CONFIG, common::routes::<u32>(&[("0.0.0.0/0", 7)]), v6, 256 << 20);
+    ten_million(bench, &mut rng, list, to6);
 }
 
 /// What the rest of the header of a forwarded frame looks like is user space's word.

@@ -35,6 +35,16 @@ fn fast_path(machine: &Machine) -> Result<Outcome> {
     Ok(verdict(number(kernel, "value") >= 3.0, format!("{} (at least 3); {}", shown(kernel), shown(asking))))
 }
 
+/// Ten million packets of one family beside the oracle.
+fn ten_million(machine: &Machine, test: &str) -> Result<Outcome> {
+    machine.data()?;
+    let long = ["-p", "tidemill-router", "--features", "xdp", "--release", "--test", "root_offload", test];
+    let long = [&long[..], &["--", "--ignored"]].concat();
+    let (_, text) = machine.tests_said(&long, 1)?;
+    let says = |line: &&str| line.contains(" packets forwarded below");
+    Ok(Outcome::Pass(text.lines().filter(says).collect::<Vec<_>>().join("; ")))
+}
+
 pub(crate) const LINES: &[Line] = &[
     (
         "the router's fast path: the oracle's next hops, and no frame that user space would not send (root)",
@@ -46,22 +56,10 @@ pub(crate) const LINES: &[Line] = &[
         },
     ),
     ("10,000,000 packets with the oracle's next hops while routes change (root)", |machine| {
-        machine.data()?;
-        let long = [
-            "-p",
-            "tidemill-router",
-            "--features",
-            "xdp",
-            "--release",
-            "--test",
-            "root_offload",
-            "long_ten_million",
-            "--",
-            "--ignored",
-        ];
-        let (_, text) = machine.tests_said(&long, 1)?;
-        let says = |line: &&str| line.contains(" packets forwarded below");
-        Ok(Outcome::Pass(text.lines().filter(says).collect::<Vec<_>>().join("; ")))
+        ten_million(machine, "long_ten_million_packets")
+    }),
+    ("10,000,000 packets of IPv6 with the oracle's next hops while routes change (root)", |machine| {
+        ten_million(machine, "long_ten_million_of_ipv6")
     }),
     ("the full table on veth: the fast path beside the kernel's forwarding (root)", fast_path),
     (
@@ -85,10 +83,26 @@ pub(crate) const LINES: &[Line] = &[
         },
     ),
     ("flow specifications of peers are read, held to their routes, and applied to packets", |machine| {
-        let read = machine.tests(&["-p", "tidemill-bgp", "--lib", "flow"], 8)?;
-        let applied = machine.tests(&["-p", "tidemill-nf", "--lib", "flowspec"], 5)?;
+        let read = machine.tests(&["-p", "tidemill-bgp", "--lib", "flow"], 11)?;
+        let applied = machine.tests(&["-p", "tidemill-nf", "--lib", "flowspec"], 9)?;
         Ok(Outcome::Pass(format!("{read} tests of rules, {applied} of packets")))
     }),
+    (
+        "redirects send packets by a VRF or by the way to an address, and never by their own route",
+        |machine| {
+            let passed = machine.tests(&["-p", "tidemill-cli", "--bin", "tidemill", "redirect"], 3)?;
+            Ok(Outcome::Pass(format!("{passed} tests of a whole router")))
+        },
+    ),
+    (
+        "a Gatekeeper's prefix is announced to BIRD while its Grantor answers, and goes with the process (root)",
+        |machine| {
+            let chosen = ["-p", "tidemill-cli", "--bin", "tidemill", "anycast"];
+            let wire = ["-p", "tidemill-cli", "--features", "lua", "--test", "root_grantor", "anycast::"];
+            let passed = machine.tests(&chosen, 1)? + machine.tests(&wire, 1)?;
+            Ok(Outcome::Pass(format!("{passed} tests")))
+        },
+    ),
     ("BIRD feeds the full 2026 table: within 20 s, equal to the table, three times (root)", |machine| {
         real(machine, "real_bird_feeds_the_full_table")
     }),
@@ -124,7 +138,7 @@ pub(crate) const LINES: &[Line] = &[
     (
         "sessions with BIRD, FRR and GoBGP: feeds, flaps, add-path, graceful restart, signatures, BMP, flow specifications (root)",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 11)?;
+            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 14)?;
             Ok(Outcome::Pass(format!("{passed} tests")))
         },
     ),

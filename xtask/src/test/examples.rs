@@ -286,7 +286,7 @@ impl Drop for Running {
 }
 
 /// The router that BIRD feeds: five of its six routes are used, for the sixth one's next hop cannot be reached; BIRD has what we announce;
-/// and packets are dropped, and held to a rate, by its flow specifications.
+/// and packets are dropped, held to a rate, and redirected, by its flow specifications.
 fn bgp() -> Result<()> {
     let (tidemill, folder) = (env::tidemill()?, env::root().join("examples").join("bgp"));
     let config = folder.join("bgp.toml");
@@ -319,13 +319,16 @@ fn bgp() -> Result<()> {
         let applied = ask(&["show", "flowspec", "--json"]).matches("\"state\":\"applied\"").count();
         let drops = ask(&["show", "drops", "--json"]);
         let dropped = ["\"flowspec-drop\"", "\"flowspec-rate\""].iter().all(|reason| drops.contains(reason));
-        if (used, told, lost, announced, applied, dropped) == (5, 6, 1, true, 2, true) {
+        let ports = ask(&["show", "ports", "--json"]);
+        let sent = |port: Value| port["name"] == "scrub" && port["tx"]["packets"].as_u64() > Some(0);
+        let redirected = ports.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).any(sent);
+        if (used, told, lost, announced, applied, dropped, redirected) == (5, 6, 1, true, 3, true, true) {
             break;
         }
         if began.elapsed() > Duration::from_secs(60) || router.0.try_wait()?.is_some() {
             bail!(
-                "{used} of 5 routes used, {told} of 6 told, {lost} of 1 unreachable, announced: {announced}, {applied} of 2 flow specifications applied, \
-                 their packets dropped: {dropped}"
+                "{used} of 5 routes used, {told} of 6 told, {lost} of 1 unreachable, announced: {announced}, {applied} of 3 flow specifications applied, \
+                 their packets dropped: {dropped}, redirected: {redirected}"
             );
         }
         std::thread::sleep(Duration::from_millis(200));

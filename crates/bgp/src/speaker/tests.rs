@@ -499,6 +499,65 @@ fn flow_specifications_are_for_who_has_the_best_route() {
     assert_eq!((flows(&lab), lab.peer("two").flows), (vec![], 0));
 }
 
+/// RFC 4724, of flow specifications: they apply while their peer restarts, and until it has given them again, each family by itself.
+#[test]
+fn flow_specifications_outlive_a_graceful_restart() {
+    let mut lab = Lab::new();
+    let peer = PeerConfig { flows: FlowTrust::Validated, ..PeerConfig::new("one", address(1), 64_496) };
+    lab.with(|speaker, now, _| speaker.set_peers(now, vec![peer]));
+    let one = Voice::new(1, 60, true);
+    let prefixes = ["192.0.2.0/24", "203.0.113.0/24"];
+    let id = lab.establish(&one, &prefixes);
+    lab.say(id, &one.flows(FLOWS, 0.0, 1));
+    let valid = |lab: &Lab| flows(lab).iter().filter(|(.., best)| *best).count();
+    assert_eq!(valid(&lab), 2);
+    let revision = lab.speaker.flow_revision();
+    lab.lose(id);
+    lab.pass(59);
+    assert_eq!((valid(&lab), lab.peer("one").stale), (2, [true; 2]));
+    assert_eq!(lab.speaker.flow_revision(), revision, "nothing has changed for who applies them");
+    let id = lab.establish(&one, &prefixes);
+    lab.say(id, &one.flows(&FLOWS[..7], 0.0, 1));
+    // That the routes have all been told is no word on flow specifications.
+    lab.say(id, &one.end_of_rib());
+    assert_eq!(valid(&lab), 2);
+    lab.say(id, &one.end_of_flows());
+    assert_eq!((valid(&lab), lab.peer("one").flows), (1, 1));
+    // It comes back, and never says that these were all.
+    lab.lose(id);
+    let id = lab.establish(&one, &prefixes);
+    for minute in 1..=6 {
+        assert_eq!(lab.peer("one").flows, 1, "{minute}");
+        lab.pass(60);
+        let mut keepalive = Vec::new();
+        put(&mut keepalive, KEEPALIVE, &[]);
+        lab.say(id, &keepalive);
+    }
+    assert_eq!((lab.peer("one").flows, lab.peer("one").state), (0, Some(State::Established)), "STALE_NS");
+    // It does not come back.
+    lab.say(id, &one.flows(&FLOWS[..7], 0.0, 1));
+    lab.lose(id);
+    lab.pass(59);
+    assert_eq!(lab.peer("one").flows, 1);
+    lab.pass(1);
+    assert_eq!((lab.peer("one").flows, flows(&lab)), (0, vec![]));
+    // It comes back and has kept nothing.
+    let id = lab.establish(&one, &prefixes);
+    lab.say(id, &one.flows(&FLOWS[..7], 0.0, 1));
+    lab.lose(id);
+    assert_eq!(lab.peer("one").flows, 1);
+    let id = lab.establish(&Voice::new(1, 60, false), &prefixes);
+    assert_eq!(flows(&lab), vec![]);
+    lab.lose(id);
+    // It says goodbye.
+    let id = lab.establish(&one, &prefixes);
+    lab.say(id, &one.flows(FLOWS, 0.0, 1));
+    let mut bye = Vec::new();
+    crate::message::put_notice(&mut bye, &Notice::new(notice::CEASE, notice::SHUTDOWN));
+    lab.say(id, &bye);
+    assert_eq!(flows(&lab), vec![]);
+}
+
 #[test]
 fn a_part_that_another_as_has_told_makes_a_flow_specification_invalid() {
     let mut lab = Lab::new();

@@ -288,10 +288,20 @@ fn flow_specifications_come_with_their_actions() {
     }
     let unreach = [&[0x80, 15, 9, 0, 1, 133][..], SPEC].concat();
     let update = Update::read(&body(&[], &[&unreach], &[]), &BOTH).unwrap();
-    assert_eq!((update.flows_withdrawn.len(), update.end_of_rib), (1, None));
+    assert_eq!((update.flows_withdrawn.len(), update.end_of_rib, update.end_of_flows), (1, None, None));
     // The end of what is told is no end of the routes.
     let update = Update::read(&body(&[], &[&[0x80, 15, 3, 0, 1, 133]], &[]), &BOTH).unwrap();
-    assert_eq!(update, Update::default());
+    assert_eq!(update, Update { end_of_flows: Some(Family::V4), ..Update::default() });
+    // A redirect may be by way of the next hop.
+    let hop: [u8; 11] = [0xc0, 16, 8, 8, 0, 0, 0, 0, 0, 0, 0];
+    for (next_hop, text) in [
+        (&[][..], "redirect to no next hop"),
+        (&[10, 0, 0, 9][..], "redirect to 10.0.0.9"),
+        (&[0xfd; 16][..], "redirect to fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd"),
+    ] {
+        let read = Update::read(&body(&[], &[ORIGIN, PATH, &reach(next_hop, SPEC), &hop], &[]), &BOTH);
+        assert_eq!(read.unwrap().flows[0].1.to_string(), text);
+    }
     // Without ORIGIN they are withdrawn; one that cannot be read is left out, and the others stand.
     let update = Update::read(&body(&[], &[PATH, &reach(&[], SPEC)], &[]), &BOTH).unwrap();
     assert_eq!((update.flows_withdrawn.len(), &update.problems[..]), (1, &[Problem::Withdrawn(1)][..]));

@@ -102,6 +102,11 @@ impl Daemon {
 
     /// FRR at 10.0.0.2, port 1793, AS 64498: it waits for BIRD at 10.0.0.1, and connects to us.
     pub(crate) fn frr(ns: &Namespace) -> Self {
+        Daemon::frr_with(ns, "")
+    }
+
+    /// The same, with more lines of `router bgp`.
+    pub(crate) fn frr_with(ns: &Namespace, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let neighbor = |address: &str, asn: u32, more: &str| {
@@ -111,7 +116,7 @@ impl Daemon {
             )
         };
         let configuration = format!(
-            "router bgp 64498\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n no bgp network import-check\n{}{} \
+            "router bgp 64498\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n no bgp network import-check\n{more}{}{} \
              address-family ipv4 unicast\n  neighbor 10.0.0.200 next-hop-self\n exit-address-family\n \
              address-family ipv6 unicast\n  neighbor 10.0.0.1 activate\n  neighbor 10.0.0.200 activate\n  \
              neighbor 10.0.0.200 route-map SIX out\n exit-address-family\n!\n\

@@ -82,9 +82,14 @@ fn what_a_frame_held_before_does_not_show() {
     packet.clear_merged();
     assert_eq!(packet.merged(), None);
     packet.set_merged(merged);
+    packet.set_steer(9);
+    assert_eq!((packet.steer(), packet.trace(), packet.merged()), (Some(9), Some(3), Some(merged)));
+    packet.clear_steer();
+    assert_eq!((packet.steer(), packet.trace()), (None, Some(3)));
+    packet.set_steer(9);
     pool.free(packet);
     let packet = pool.take().unwrap();
-    assert_eq!((packet.is_own(), packet.merged()), (false, None));
+    assert_eq!((packet.is_own(), packet.merged(), packet.steer()), (false, None, None));
     assert_eq!((packet.len(), packet.timestamp_ns(), packet.wire_len(), packet.trace()), (0, 0, 0, None));
     pool.free(packet);
 }

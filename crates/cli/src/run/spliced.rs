@@ -159,7 +159,7 @@ impl<P: Part> Role for Spliced<P> {
         self.router.with_control(|control| {
             let mut graph = tidemill_router::graph(control);
             P::splice(&mut graph, &lock(&self.control), control);
-            self.router.splice_flowspec(&mut graph);
+            self.router.splice_flowspec(&mut graph, control);
             graph
         })
     }

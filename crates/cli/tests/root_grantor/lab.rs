@@ -103,6 +103,12 @@ impl Tidemill {
         text
     }
 
+    /// Starts it again, after its end.
+    pub(crate) fn start_again(&mut self, inside: &Netns) {
+        let config = self.read("toml");
+        *self = Tidemill::start(self.folder.clone(), self.name, &config, inside, self.counters);
+    }
+
     pub(crate) fn hangup(&self) {
         kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
     }
@@ -153,6 +159,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) second: bool,
     /// Whether the Grantor has a twin, with half of the flows.
     pub(crate) twin: bool,
+    /// More of the Gatekeepers' configurations.
+    pub(crate) gates: &'a str,
 }
 
 impl Default for Plan<'_> {
@@ -163,6 +171,7 @@ impl Default for Plan<'_> {
             decisions: "authenticated",
             second: false,
             twin: false,
+            gates: "",
         }
     }
 }
@@ -309,6 +318,7 @@ impl Side {
             format!("[gatekeeper]\nfront = [\"wan\"]\n{}", trust(plan)),
             policy("10.9.0.0/24", &format!("10.{back}.0.2"), twin4),
             policy("fd00:9::/64", &format!("fd00:{back}::2"), twin6),
+            plan.gates.into(),
         ]
         .concat();
         let gate = Tidemill::start(folder, name, &config, &middle, gate::path::COUNTERS);

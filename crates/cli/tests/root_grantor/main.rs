@@ -4,6 +4,7 @@
 #![cfg(all(target_os = "linux", feature = "lua"))]
 #![allow(clippy::unwrap_used)] // a test may
 
+mod anycast;
 mod hostile;
 mod lab;
 #[path = "../root_wire/needs.rs"]

@@ -122,7 +122,7 @@ answers! {
         pub family: String,
         /// Which packets: `destination 192.0.2.0/24, protocol =17`.
         pub rule: String,
-        /// What becomes of them: `drop`, `1000 bytes/s`, `DSCP 8`, `pass`.
+        /// What becomes of them: `drop`, `1000 bytes/s`, `DSCP 8`, `redirect to VRF 65000:100`, `redirect to 192.0.2.9`, `pass`.
         pub actions: String,
         /// Whose.
         pub peer: String,

@@ -1,55 +1,73 @@
 //! The nodes `flowspec4` and `flowspec6`: behind the checks of a packet's header, before anything else is done with it, what is to us included. They drop packets that peers'
-//! flow specifications have dropped (`flowspec-drop`), or that are more than those let through (`flowspec-rate`), and set their DSCP.
+//! flow specifications have dropped (`flowspec-drop`), or that are more than those let through (`flowspec-rate`), set their DSCP, and send them by
+//! [other ways](super::redirect) than they are routed (`flowspec-redirect`, where that leads nowhere).
 
 use crate::flowspec::control::FlowspecControl;
 use crate::flowspec::packet::seen;
-use crate::flowspec::rules::{Fate, Rules, Table};
+use crate::flowspec::redirect::{MakeWays, ON, RETURN, Redirects, Return};
+use crate::flowspec::rules::{Fate, Rules};
 use crate::header::{InHeader, u16_at};
 use tidemill_burst::Packet;
 use tidemill_feed::bgp::Family;
 use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
 use tidemill_ip::nodes::each;
 use tidemill_lookup::publish::View;
+use tidemill_lpm::Address;
 use tidemill_wire::checksum;
 
-struct Apply {
+struct Apply<A: Address> {
     rules: View<Rules>,
-    family: Family,
+    redirects: Redirects<A>,
     worker: usize,
 }
 
-/// Puts the nodes into a router's graph, behind `ip4-input` and `ip6-input`: the last of all that are put in there, so that they see packets as they came.
-pub fn splice(graph: &mut GraphBuilder, control: &FlowspecControl) {
-    for (name, input, family) in
-        [("flowspec4", "ip4-input", Family::V4), ("flowspec6", "ip6-input", Family::V6)]
-    {
-        let rules = control.view();
-        graph.node(name, ["lookup"], move |worker| Box::new(Apply { rules: rules.clone(), family, worker }));
-        graph.insert(input, "lookup", name, "lookup");
-    }
+/// What the nodes take of the router that they are put into.
+pub struct Host {
+    /// Tables of IPv4.
+    pub ways4: MakeWays<u32>,
+    /// Tables of IPv6.
+    pub ways6: MakeWays<u128>,
 }
 
-impl Apply {
-    fn run<A: InHeader + Into<u128>>(
-        &self,
-        table: &Table,
-        now_ns: u64,
-        burst: &mut [Packet],
-        verdicts: &mut [Verdict],
-    ) {
-        each(burst, verdicts, |packet| {
-            let at = usize::from(packet.l3);
-            let seen = seen::<A>(packet.data().get(at..).unwrap_or_default());
-            match table.judge(now_ns, self.worker, &seen) {
-                Fate::Drops(reason) => Verdict::Drop(reason),
-                Fate::Passes(mark) => {
-                    if let (Some(dscp), Some(ip)) = (mark, packet.data_mut().get_mut(at..)) {
-                        set_dscp(ip, dscp, A::V6);
-                    }
-                    Verdict::Next(0)
-                }
-            }
-        });
+/// Puts the nodes into a router's graph, behind `ip4-input` and `ip6-input`: the last of all that are put in there, so that they see packets as they came.
+pub fn splice(graph: &mut GraphBuilder, control: &FlowspecControl, host: Host) {
+    one(graph, control, host.ways4, ["ip4", "flowspec4", "flowspec4-return"]);
+    one(graph, control, host.ways6, ["ip6", "flowspec6", "flowspec6-return"]);
+}
+
+fn one<A: InHeader + Address + Into<u128>>(
+    graph: &mut GraphBuilder,
+    control: &FlowspecControl,
+    ways: MakeWays<A>,
+    [ip, name, back]: [&str; 3],
+) {
+    let ways = std::sync::Arc::new(ways);
+    let (input, lookup) = (format!("{ip}-input"), format!("{ip}-lookup"));
+    // What is looked up again.
+    let again: Vec<String> = ["forward", "neighbor", "fragment"].map(|node| format!("{ip}-{node}")).into();
+    let again: Vec<String> = again.into_iter().filter(|node| graph.leads(node, "lookup").is_some()).collect();
+    // Where what is looked up goes.
+    let leads = |output: &str| {
+        let to = graph.leads(&lookup, output).or_else(|| graph.leads(&input, "lookup"));
+        to.unwrap_or_default().to_owned()
+    };
+    let (forward, neighbor) = (leads("forward"), leads("neighbor"));
+    let (rules, of) = (control.view(), ways.clone());
+    graph.node(name, RETURN, move |worker| {
+        Box::new(Apply { rules: rules.clone(), redirects: Redirects::new(of(worker)), worker })
+    });
+    graph.edge(name, "forward", &forward).edge(name, "neighbor", &neighbor);
+    graph.insert(&input, "lookup", name, "lookup");
+    if again.is_empty() {
+        return;
+    }
+    let rules = control.view();
+    graph.node(back, RETURN, move |worker| {
+        Box::new(Return { rules: rules.clone(), redirects: Redirects::new(ways(worker)) })
+    });
+    graph.edge(back, "forward", &forward).edge(back, "neighbor", &neighbor);
+    for node in again {
+        graph.insert(&node, "lookup", back, "lookup");
     }
 }
 
@@ -69,16 +87,40 @@ pub(crate) fn set_dscp(ip: &mut [u8], dscp: u8, v6: bool) {
     }
 }
 
-impl Node for Apply {
+impl<A: InHeader + Address + Into<u128>> Node for Apply<A> {
     fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
-        let table = self.rules.get(cx.reader).of(self.family);
+        let (reader, now_ns, worker) = (cx.reader, cx.now_ns, self.worker);
+        let rules = self.rules.get(reader);
+        let table = rules.of(if A::V6 { Family::V6 } else { Family::V4 });
         if table.is_empty() {
             verdicts.iter_mut().for_each(|verdict| *verdict = Verdict::Next(0));
             return;
         }
-        match self.family {
-            Family::V4 => self.run::<u32>(table, cx.now_ns, burst, verdicts),
-            Family::V6 => self.run::<u128>(table, cx.now_ns, burst, verdicts),
-        }
+        each(burst, verdicts, |packet| {
+            if rules.spares(packet.port) {
+                return Verdict::Next(0);
+            }
+            let at = usize::from(packet.l3);
+            let seen = seen::<A>(packet.data().get(at..).unwrap_or_default());
+            let (mark, number) = match table.judge(now_ns, worker, &seen) {
+                Fate::Drops(reason) => return Verdict::Drop(reason),
+                Fate::Passes(mark) => (mark, None),
+                Fate::Redirected(mark, number) => (mark, Some(number)),
+            };
+            if let (Some(dscp), Some(ip)) = (mark, packet.data_mut().get_mut(at..)) {
+                set_dscp(ip, dscp, A::V6);
+            }
+            let Some((number, target)) = number.and_then(|number| Some((number, rules.target(number)?)))
+            else {
+                return Verdict::Next(0);
+            };
+            match self.redirects.send(reader, target, packet, ON) {
+                Some(verdict) => {
+                    packet.set_steer(number);
+                    verdict
+                }
+                None => Verdict::Next(0),
+            }
+        });
     }
 }

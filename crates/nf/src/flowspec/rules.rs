@@ -2,6 +2,7 @@
 
 use crate::flowspec::meter::Meter;
 use crate::flowspec::packet::{Load, Seen};
+use crate::flowspec::redirect::Target;
 use std::ops::Range;
 use std::sync::Arc;
 use tidemill_bgp::flowspec::{BitTest, Bits, Comparison, Component, Number, bits_hold, number_holds};
@@ -93,18 +94,17 @@ pub(crate) struct Rule {
     destination: Option<AnyPrefix>,
     tests: Box<[Test]>,
     mark: Option<u8>,
+    /// The number of where it redirects to.
+    redirect: Option<u32>,
     goes_on: bool,
     meter: Arc<Meter>,
 }
 
-/// Whether it can be applied.
+/// Whether it can be applied, wherever it redirects to.
 ///
 /// # Errors
 /// Why not.
 pub(crate) fn check(spec: &FlowSpec, actions: &Actions) -> Result<(), String> {
-    if actions.redirects {
-        return Err("redirect is not supported".into());
-    }
     if [actions.bytes, actions.packets].into_iter().flatten().any(|rate| rate.per_s().is_nan()) {
         return Err("its rate is no number".into());
     }
@@ -115,11 +115,12 @@ pub(crate) fn check(spec: &FlowSpec, actions: &Actions) -> Result<(), String> {
 }
 
 impl Rule {
-    pub(crate) fn new(spec: &FlowSpec, actions: &Actions, meter: Arc<Meter>) -> Self {
+    pub(crate) fn new(spec: &FlowSpec, actions: &Actions, redirect: Option<u32>, meter: Arc<Meter>) -> Self {
         Rule {
             destination: spec.destination(),
             tests: spec.components().filter_map(Test::new).collect(),
             mark: actions.mark,
+            redirect,
             goes_on: actions.goes_on,
             meter,
         }
@@ -138,6 +139,8 @@ struct List {
 pub(crate) enum Fate {
     /// It goes on, perhaps with another DSCP.
     Passes(Option<u8>),
+    /// The same, by the way of this number.
+    Redirected(Option<u8>, u32),
     /// It is dropped.
     Drops(DropReason),
 }
@@ -206,7 +209,11 @@ impl Table {
 
     /// What becomes of a packet.
     pub(crate) fn judge(&self, now_ns: u64, worker: usize, seen: &Seen) -> Fate {
-        let mut mark = None;
+        let (mut mark, mut redirect) = (None, None);
+        let passes = |mark, redirect: Option<u32>| match redirect {
+            None => Fate::Passes(mark),
+            Some(number) => Fate::Redirected(mark, number),
+        };
         let place = self.starts.partition_point(|(from, _)| *from <= seen.destination);
         let mut next = self.starts.get(place.wrapping_sub(1)).map(|(_, list)| *list);
         while let Some(list) = next.and_then(|list| self.lists.get(list)) {
@@ -217,27 +224,50 @@ impl Table {
                 if let Some(reason) = rule.meter.take(now_ns, worker, seen.length) {
                     return Fate::Drops(reason);
                 }
-                mark = mark.or(rule.mark);
+                (mark, redirect) = (mark.or(rule.mark), redirect.or(rule.redirect));
                 if !rule.goes_on {
-                    return Fate::Passes(mark);
+                    return passes(mark, redirect);
                 }
             }
             next = list.around;
         }
-        Fate::Passes(mark)
+        passes(mark, redirect)
     }
 }
 
 /// Both families'.
 #[derive(Default)]
-pub(crate) struct Rules([Table; 2]);
+pub(crate) struct Rules {
+    tables: [Table; 2],
+    /// Where redirects lead, by number.
+    targets: Vec<(u32, Target)>,
+    /// By interface: whether its packets meet none of them.
+    spared: Vec<bool>,
+}
 
 impl Rules {
-    pub(crate) fn new(v4: Vec<Rule>, v6: Vec<Rule>) -> Self {
-        Rules([Table::new(v4), Table::new(v6)])
+    pub(crate) fn new(
+        v4: Vec<Rule>,
+        v6: Vec<Rule>,
+        mut targets: Vec<(u32, Target)>,
+        spared: &[bool],
+    ) -> Self {
+        targets.sort_by_key(|(number, _)| *number);
+        Rules { tables: [Table::new(v4), Table::new(v6)], targets, spared: spared.to_vec() }
     }
 
     pub(crate) fn of(&self, family: Family) -> &Table {
-        &self.0[usize::from(family == Family::V6)]
+        &self.tables[usize::from(family == Family::V6)]
+    }
+
+    /// Where the redirect of this number leads, as long as a flow specification has it.
+    pub(crate) fn target(&self, number: u32) -> Option<Target> {
+        let at = self.targets.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.targets.get(at).map(|(_, target)| *target)
+    }
+
+    /// Whether what comes in by this interface meets none of them.
+    pub(crate) fn spares(&self, interface: u16) -> bool {
+        self.spared.get(usize::from(interface)).copied().unwrap_or(false)
     }
 }

@@ -1,25 +1,28 @@
-use super::control::{FlowspecControl, Look};
+use super::control::{FlowspecControl, Look, Places};
 use super::meter::Meter;
-use super::node::{set_dscp, splice};
+use super::node::{Host, set_dscp, splice};
 use super::packet::{Load, Seen, seen};
+use super::redirect::MakeWays;
 use super::rules::{Fate, Rule, Table, check};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use tidemill_bgp::flows::Rate;
 use tidemill_bgp::flowspec::{Component, fragment, read_all};
-use tidemill_bgp::{Actions, FlowSpec};
+use tidemill_bgp::{Actions, FlowSpec, Redirect, RouteTarget};
 use tidemill_burst::{DropReason, Memory, Packet};
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::bgp::{Cursor, Family};
 use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Verdict};
+use tidemill_ip::{Adjacency, Kind, NextHops};
+use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::Port;
 use tidemill_port::memory::{Frame, MemoryPort, Sent};
 use tidemill_wire::ipv4;
 
 const PASS: Actions =
-    Actions { bytes: None, packets: None, mark: None, goes_on: false, samples: false, redirects: false };
+    Actions { bytes: None, packets: None, mark: None, goes_on: false, samples: false, redirect: None };
 
 fn drop_all() -> Actions {
     Actions { bytes: Some(Rate::new(0.0)), ..PASS }
@@ -42,8 +45,9 @@ fn spec(bytes: &[u8]) -> FlowSpec {
 }
 
 fn table(list: &[(FlowSpec, Actions)]) -> Table {
-    let rule =
-        |(spec, actions): &(FlowSpec, Actions)| Rule::new(spec, actions, Arc::new(Meter::new(actions, 1)));
+    let rule = |(spec, actions): &(FlowSpec, Actions)| {
+        Rule::new(spec, actions, None, Arc::new(Meter::new(actions, 1)))
+    };
     Table::new(list.iter().map(rule).collect())
 }
 
@@ -265,9 +269,9 @@ fn what_cannot_be_applied_is_refused_by_name() {
     let domain = Domain::new();
     let mut control = FlowspecControl::new(1, &domain);
     let (one, two) = (spec(&[1, 8, 10]), spec(&[1, 8, 11]));
-    let redirect = Actions { redirects: true, ..PASS };
+    let redirect = Actions { redirect: Some(Redirect::Several), ..PASS };
     assert!(control.set([(one.clone(), redirect), (two.clone(), drop_all())]));
-    assert_eq!(control.look(&one), Look::Refused("redirect is not supported"));
+    assert_eq!(control.look(&one), Look::Refused("it redirects in several ways"));
     assert!(matches!(control.look(&two), Look::Applied(_)));
     assert_eq!((control.count(), control.look(&spec(&[1, 8, 12]))), ((1, 1), Look::Absent));
     assert!(!control.set([(two.clone(), drop_all())]), "the same is applied");
@@ -279,6 +283,56 @@ fn what_cannot_be_applied_is_refused_by_name() {
     let mut long: Vec<u8> = vec![4];
     (0..65_u8).for_each(|port| long.extend([if port == 64 { 0x81 } else { 1 }, port]));
     assert_eq!(check(&spec(&long), &PASS), Err("it has 65 comparisons: 64 at most".into()));
+}
+
+/// A redirect is applied where the router has a way for it, and says why where not.
+#[test]
+fn redirects_lead_to_what_the_router_has() {
+    let domain = Domain::new();
+    let mut control = FlowspecControl::new(1, &domain);
+    let (near, far) = ("192.0.2.9".parse().unwrap(), "192.0.2.10".parse().unwrap());
+    let (blue, red) = (RouteTarget::As(65_000, 1), RouteTarget::As(65_000, 2));
+    let spared = vec![false, true];
+    control.set_places(Places { vrfs: [(blue, 1)].into(), addresses: [near].into(), spared });
+    let one = spec(&[1, 8, 10]);
+    for (redirect, expected) in [
+        (Redirect::Vrf(blue), Ok(())),
+        (Redirect::Vrf(red), Err("no VRF here has the route target 65000:2: see bgp.redirect")),
+        (Redirect::Address(near), Ok(())),
+        (Redirect::Address(far), Err("no route leads to 192.0.2.10")),
+        (Redirect::Address("::1".parse().unwrap()), Err("::1 is of the other family")),
+        (Redirect::Copies, Err("no copies are made")),
+        (Redirect::Nowhere, Err("it redirects to its next hop, and has none")),
+    ] {
+        control.set([(one.clone(), Actions { redirect: Some(redirect), ..PASS })]);
+        let found = match control.look(&one) {
+            Look::Applied(_) => Ok(()),
+            Look::Refused(why) => Err(why),
+            Look::Absent => panic!("{redirect:?}"),
+        };
+        assert_eq!(found, expected);
+    }
+    // A route is gone: so is the redirect, and packets are routed as ever.
+    let to_near = [(one.clone(), Actions { redirect: Some(Redirect::Address(near)), ..PASS })];
+    assert!(control.set(to_near.clone()) && !control.set(to_near.clone()));
+    control.set_places(Places::default());
+    assert!(control.set(to_near));
+    assert_eq!(control.count(), (0, 1));
+    // The first that redirects counts, and a later one may still drop.
+    let rule = |bytes: &[u8], number: u32, actions: &Actions| {
+        Rule::new(&spec(bytes), actions, Some(number), Arc::new(Meter::new(actions, 1)))
+    };
+    let goes_on = Actions { goes_on: true, ..PASS };
+    let two = |last: &Actions| {
+        Table::new(vec![rule(&[1, 32, 10, 0, 0, 1], 7, &goes_on), rule(&[1, 8, 10], 8, last)])
+    };
+    let judge = |table: &Table, last: u8| {
+        table.judge(0, 0, &seen::<u32>(&packet4([1; 4], [10, 0, 0, last], 17, 0, &[])))
+    };
+    let (passes, drops) = (two(&marks(8, false)), two(&drop_all()));
+    assert_eq!(judge(&passes, 1), Fate::Redirected(Some(8), 7));
+    assert_eq!(judge(&passes, 2), Fate::Redirected(Some(8), 8));
+    assert_eq!(judge(&drops, 1), Fate::Drops(DropReason::FlowspecDrop));
 }
 
 /// Stands for what is around: by family; then out.
@@ -304,16 +358,21 @@ impl Node for On {
 
 /// In a graph: dropped, over the rate, marked; each by its name, the books balanced, and counted by flow specification.
 #[test]
-fn nodes_drop_hold_to_a_rate_and_mark() {
+fn nodes_drop_hold_to_a_rate_mark_and_redirect() {
     let domain = Domain::new();
     let mut control = FlowspecControl::new(1, &domain);
-    let list = [spec(&[1, 32, 10, 0, 0, 1]), spec(&[1, 32, 10, 0, 0, 2]), spec(&[1, 32, 10, 0, 0, 3])];
+    let list = [1, 2, 3, 5].map(|last| spec(&[1, 32, 10, 0, 0, last]));
+    let blue = RouteTarget::As(65_000, 1);
+    // The second port's packets meet none of them.
+    let spared = vec![false, true];
+    control.set_places(Places { vrfs: [(blue, 1)].into(), spared, ..Places::default() });
     let slow = Actions { packets: Some(Rate::new(10.0)), ..PASS };
     let six = specs(&[5, 1, 16, 0, 0x20, 1], Family::V6).remove(0);
     control.set([
         (list[0].clone(), drop_all()),
         (list[1].clone(), slow),
         (list[2].clone(), marks(8, false)),
+        (list[3].clone(), Actions { redirect: Some(Redirect::Vrf(blue)), ..PASS }),
         (six.clone(), drop_all()),
     ]);
     let mut graph = GraphBuilder::new(["lan", "wan"]);
@@ -324,7 +383,12 @@ fn nodes_drop_hold_to_a_rate_and_mark() {
     }
     graph.edge("sort", "ip4", "ip4-input").edge("sort", "ip6", "ip6-input");
     graph.input("lan", "sort").input("wan", "sort");
-    splice(&mut graph, &control);
+    // A router without any table: who is redirected finds no way.
+    let hops = Publisher::new(&domain, NextHops::new(vec![Adjacency::of(Kind::NoRoute)]));
+    let (four, six_hops) = (hops.view(), hops.view());
+    let ways4: MakeWays<u32> = Box::new(move |_| (Vec::new(), four.clone()));
+    let ways6: MakeWays<u128> = Box::new(move |_| (Vec::new(), six_hops.clone()));
+    splice(&mut graph, &control, Host { ways4, ways6 });
     let to = |last| packet4([1; 4], [10, 0, 0, last], 17, 0, &udp(7, 53));
     let mut to_six = vec![0x60, 0, 0, 0, 0, 0, 59, 64];
     to_six.extend([7; 16]);
@@ -335,13 +399,14 @@ fn nodes_drop_hold_to_a_rate_and_mark() {
     };
     // A second of 1000 packets for each.
     let bursts = (0..1000_u64).map(|n| {
-        let frames =
-            [to(1), to(2), to(3), to(4), to_six.clone()].map(|ip| Frame::at(n * 1_000_000, frame(&ip)));
+        let frames = [to(1), to(2), to(3), to(4), to(5), to_six.clone()]
+            .map(|ip| Frame::at(n * 1_000_000, frame(&ip)));
         frames.to_vec()
     });
     let sent = Sent::default();
     let lan: Vec<Box<dyn Port>> = vec![Box::new(MemoryPort::new("lan", bursts))];
-    let wan: Vec<Box<dyn Port>> = vec![Box::new(MemoryPort::new("wan", []).sending_to(&sent))];
+    let spared = [vec![Frame::at(0, frame(&to(1)))]];
+    let wan: Vec<Box<dyn Port>> = vec![Box::new(MemoryPort::new("wan", spared).sending_to(&sent))];
     let memory = Memory::new(4096, 2048).unwrap();
     let options = Options {
         clock: Clock::Capture,
@@ -357,14 +422,15 @@ fn nodes_drop_hold_to_a_rate_and_mark() {
     let ledger = outcome.snapshot.ledger();
     assert!(ledger.balances(), "{ledger:?}");
     assert_eq!(ledger.dropped_for(DropReason::FlowspecDrop), 2000);
+    assert_eq!(ledger.dropped_for(DropReason::FlowspecRedirect), 1000);
     let over = ledger.dropped_for(DropReason::FlowspecRate);
     assert!((988..=990).contains(&over), "{over}");
     let frames = sent.frames();
     let count =
         |last: u8, tos: u8| frames.iter().filter(|frame| frame[33] == last && frame[15] == tos).count();
-    assert_eq!((count(1, 0xb9), count(3, 0x21), count(4, 0xb9)), (0, 1000, 1000));
+    assert_eq!((count(1, 0xb9), count(3, 0x21), count(4, 0xb9), count(5, 0xb9)), (1, 1000, 1000, 0));
     assert_eq!(count(2, 0xb9) as u64, 1000 - over);
-    for (spec, dropped) in [(&list[0], 1000), (&list[1], over), (&list[2], 0), (&six, 1000)] {
+    for (spec, dropped) in [(&list[0], 1000), (&list[1], over), (&list[2], 0), (&list[3], 0), (&six, 1000)] {
         let Look::Applied(counts) = control.look(spec) else { panic!("{spec} is not applied") };
         assert_eq!((counts.packets, counts.dropped), (1000, dropped), "{spec}");
     }

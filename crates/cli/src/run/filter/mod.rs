@@ -85,7 +85,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         FilterControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
     let mut graph = tidemill_router::graph(&control);
     FilterPart::splice(&mut graph, &filter, &control);
-    router::check_flowspec(&mut graph, config, &domain);
+    router::check_flowspec(&mut graph, config, &domain, &control);
     let sets = filter.set_list();
     let addresses: usize = sets.iter().map(|set| set.v4 + set.v6).sum();
     let said = format!(

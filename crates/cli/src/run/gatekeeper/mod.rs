@@ -1,5 +1,6 @@
 //! The role `gatekeeper`: a router with a gate. All that a router is and answers, this is and answers too.
 
+mod anycast;
 mod api;
 mod offload;
 
@@ -8,6 +9,7 @@ use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
+use anycast::Standing;
 use anyhow::Result;
 use offload::Below;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +28,8 @@ pub(super) struct Gatekeeper {
     gate: Mutex<GatekeeperControl>,
     /// The generation of the router's interfaces that the gate knows.
     interfaces: AtomicU64,
+    /// When it was last looked at what is announced while Grantors answer.
+    announced_ns: AtomicU64,
     /// Whether this run is recorded: what an operator changes of the gate is in no record.
     recorded: bool,
     trouble: Arc<Trouble>,
@@ -66,7 +70,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         GatekeeperControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
     let mut graph = tidemill_router::graph(&control);
     tidemill_gatekeeper::splice(&mut graph, &gate, router::host(&control));
-    router::check_flowspec(&mut graph, config, &domain);
+    router::check_flowspec(&mut graph, config, &domain, &control);
     let front: Vec<&str> = interfaces
         .iter()
         .zip(&gate.settings().front)
@@ -77,6 +81,12 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     if config.bgp.as_ref().is_some_and(|bgp| bgp.flowspec) && !section.keep_dscp {
         eprintln!(
             "tidemill: {name}: warning: what flow specifications mark from the front leaves with DSCP 0: say gatekeeper.keep_dscp = true to keep it"
+        );
+    }
+    let waits = config.bgp.as_ref().is_some_and(|bgp| !bgp.while_grantors().is_empty());
+    if waits && gate.settings().probe_ns == 0 {
+        eprintln!(
+            "tidemill: {name}: warning: bgp.announce.while_grantors has no effect: Grantors are probed where decisions are authenticated and gatekeeper.probes.interval_ms is not 0"
         );
     }
     let said = format!("{routes}; in front: {}; {} policies{below}", front.join(", "), section.policy.len());
@@ -139,6 +149,7 @@ fn gatekeeper(
         router,
         gate: Mutex::new(gate),
         interfaces: AtomicU64::new(generation),
+        announced_ns: AtomicU64::new(0),
         recorded: record,
         trouble: opening.trouble.clone(),
         workers,
@@ -155,7 +166,26 @@ fn remark(name: &str, gate: &GatekeeperControl) {
     gate.remarks().iter().for_each(|remark| eprintln!("tidemill: {name}: {remark}"));
 }
 
+/// How soon an announcement follows the Grantors: their probes take longer.
+const ANNOUNCE_NS: u64 = 100_000_000;
+
 impl Gatekeeper {
+    /// Announces what is announced while a Grantor answers, or withdraws it.
+    fn follow_grantors(&self, now_ns: u64) {
+        if now_ns.abs_diff(self.announced_ns.load(Ordering::Relaxed)) < ANNOUNCE_NS {
+            return;
+        }
+        self.announced_ns.store(now_ns, Ordering::Relaxed);
+        // One after the other: who has the gate takes none of the router's locks.
+        let prefixes = self.router.while_grantors();
+        if prefixes.is_empty() {
+            return;
+        }
+        let standing = Standing::of(&lock(&self.gate));
+        let withheld = prefixes.into_iter().filter(|prefix| !standing.announces(*prefix)).collect();
+        self.router.withhold(withheld);
+    }
+
     /// Has the gate know interfaces that have changed.
     fn follow_interfaces(&self) {
         self.router.with_control(|control| {
@@ -175,7 +205,7 @@ impl Role for Gatekeeper {
         self.router.with_control(|control| {
             let mut graph = tidemill_router::graph(control);
             tidemill_gatekeeper::splice(&mut graph, &lock(&self.gate), router::host(control));
-            self.router.splice_flowspec(&mut graph);
+            self.router.splice_flowspec(&mut graph, control);
             graph
         })
     }
@@ -183,9 +213,13 @@ impl Role for Gatekeeper {
     fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
         let did = self.router.turn(now_ns, recorder);
         self.follow_interfaces();
-        let mut gate = lock(&self.gate);
-        let heard = gate.poll();
-        gate.notices().iter().for_each(|notice| self.trouble.note("gatekeeper", &notice.to_string()));
+        let heard = {
+            let mut gate = lock(&self.gate);
+            let heard = gate.poll();
+            gate.notices().iter().for_each(|notice| self.trouble.note("gatekeeper", &notice.to_string()));
+            heard
+        };
+        self.follow_grantors(now_ns);
         heard || did
     }
 

@@ -63,7 +63,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let control = make(&Arc::default(), config, name, &folder, 1, &domain, Run::Repeatable)?;
     let mut graph = tidemill_router::graph(&router);
     tidemill_grantor::splice(&mut graph, &control);
-    router::check_flowspec(&mut graph, config, &domain);
+    router::check_flowspec(&mut graph, config, &domain, &router);
     let tables = control.policy().library().list().len();
     let said = format!("{routes}; policy {}, {tables} tables", control.policy().name());
     Ok((graph, said))
@@ -128,7 +128,7 @@ impl Role for Grantor {
         self.router.with_control(|router| {
             let mut graph = tidemill_router::graph(router);
             tidemill_grantor::splice(&mut graph, &lock(&self.control));
-            self.router.splice_flowspec(&mut graph);
+            self.router.splice_flowspec(&mut graph, router);
             graph
         })
     }

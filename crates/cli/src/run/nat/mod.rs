@@ -54,7 +54,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let nat = NatControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
     let mut graph = tidemill_router::graph(&control);
     NatPart::splice(&mut graph, &nat, &control);
-    router::check_flowspec(&mut graph, config, &domain);
+    router::check_flowspec(&mut graph, config, &domain, &control);
     remark(name, &nat, interfaces);
     let (v4, v6) = nat.pool();
     let said =

@@ -1,14 +1,18 @@
 //! BGP beside the router: what peers say goes into its routes, and the verbs that show it.
 
 use super::Router;
+use crate::run::config::{Config, Role};
 use crate::run::service::{lock, now_ns};
+use crate::usage;
 use anyhow::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_bgp::config::BgpSection;
-use tidemill_bgp::{Change, PeerId, Runner, ShownFlow, ShownPath, ShownPeer, Speaker, State};
+use tidemill_bgp::{
+    Change, Export, PeerId, Redirect, RouteTarget, Runner, ShownFlow, ShownPath, ShownPeer, Speaker, State,
+};
 use tidemill_control::schema::Done;
 use tidemill_control::schema::bgp::{
     Flowspec, Flowspecs, Monitor, MonitoredPeer, Monitors, Peer, Peers, Reset, Route, Routes, RoutesQuery,
@@ -17,7 +21,8 @@ use tidemill_control::schema::bgp::{
 use tidemill_control::{ApiError, Family, Registry, Request};
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::bgp::Family as AddressFamily;
-use tidemill_nf::flowspec::{FlowspecControl, Look};
+use tidemill_nf::flowspec::{Look, Places};
+use tidemill_router::RouterControl;
 
 /// Prefixes in one answer.
 const PAGE: u32 = 10_000;
@@ -31,6 +36,11 @@ pub(crate) struct Bgp {
     runner: Runner,
     changes: Vec<Change>,
     followed: Followed,
+    /// All that is announced, but for what is withheld.
+    exports: Vec<Export>,
+    /// What is announced while a Grantor answers.
+    while_grantors: Vec<AnyPrefix>,
+    withheld: BTreeSet<AnyPrefix>,
 }
 
 /// Which flow specifications packets meet.
@@ -44,8 +54,9 @@ struct Followed {
 
 impl Followed {
     /// Has those applied that count.
-    fn follow(&mut self, speaker: &Speaker, control: &mut FlowspecControl, now_ns: u64) {
-        control.collect();
+    fn follow(&mut self, speaker: &Speaker, router: &Router, now_ns: u64) {
+        let Some(control) = &router.flowspec else { return };
+        lock(control).collect();
         let (revision, passed) = (speaker.flow_revision(), now_ns.abs_diff(self.looked_ns));
         let changed = revision != self.revision && passed >= FLOWS_NS;
         // A best path that is another peer's by the same next hop is no change that is told.
@@ -54,15 +65,77 @@ impl Followed {
             return;
         }
         *self = Followed { revision, stirred: false, looked_ns: now_ns };
-        let used = speaker.flows().into_iter().filter(|flow| flow.best);
-        control.set(used.map(|flow| (flow.spec, flow.actions)));
+        let used: Vec<ShownFlow> = speaker.flows().into_iter().filter(|flow| flow.best).collect();
+        let addresses = used.iter().filter_map(|flow| match flow.actions.redirect {
+            Some(Redirect::Address(address)) => Some(address),
+            _ => None,
+        });
+        let places = router.redirects.places(router, &addresses.collect(), now_ns);
+        let mut control = lock(control);
+        control.set_places(places);
+        control.set(used.into_iter().map(|flow| (flow.spec, flow.actions)));
+    }
+}
+
+/// What the configuration says of redirects.
+#[derive(Default)]
+pub(super) struct Redirects {
+    vrfs: BTreeMap<RouteTarget, u16>,
+    /// Interfaces whose packets meet no flow specification.
+    spared: Vec<String>,
+}
+
+impl Redirects {
+    /// Of a configuration, with the VRFs and interfaces that there are.
+    pub(super) fn new(config: &Config, control: &RouterControl, name: &str) -> Result<Self> {
+        let Some(section) = &config.bgp else { return Ok(Redirects::default()) };
+        if let Some(n) = section.announce.iter().position(|announce| announce.while_grantors)
+            && config.role != Role::Gatekeeper
+        {
+            let what = format!("a {} asks no Grantors: leave it out", config.role);
+            return Err(usage(format!("{name}: bgp.announce[{n}].while_grantors: {what}")));
+        }
+        let mut vrfs = BTreeMap::new();
+        for (n, (target, vrf)) in section.redirects().map_err(usage)?.into_iter().enumerate() {
+            let number = control.vrf(vrf).ok_or_else(|| {
+                let what = "have an interface or [[vrf]] name it, or name one that is there";
+                usage(format!("{name}: bgp.redirect[{n}].vrf: there is no VRF {vrf:?}: {what}"))
+            })?;
+            vrfs.insert(target, number);
+        }
+        for interface in &section.flowspec_except {
+            if control.settings().interfaces.by_name(interface).is_none() {
+                let what = format!("there is no interface {interface:?}");
+                return Err(usage(format!("{name}: bgp.flowspec_except: {what}")));
+            }
+        }
+        Ok(Redirects { vrfs, spared: section.flowspec_except.clone() })
+    }
+
+    /// What redirects find now, to these addresses among others.
+    fn places(&self, router: &Router, addresses: &BTreeSet<IpAddr>, now_ns: u64) -> Places {
+        let mut control = lock(&router.control);
+        let addresses = control.steer_to(now_ns, addresses).unwrap_or_else(|error| {
+            router.trouble.complain("ways of redirects", &error.into());
+            BTreeSet::new()
+        });
+        let spared = |name: &String| self.spared.contains(name);
+        let spared = control.settings().interfaces.iter().map(|interface| spared(&interface.name)).collect();
+        Places { vrfs: self.vrfs.clone(), addresses, spared }
     }
 }
 
 impl Bgp {
     pub(crate) fn open(section: &BgpSection) -> Result<Self> {
-        let config = section.runner().map_err(crate::usage)?;
-        Ok(Bgp { runner: Runner::open(config)?, changes: Vec::new(), followed: Followed::default() })
+        let config = section.runner().map_err(usage)?;
+        Ok(Bgp {
+            exports: config.speaker.exports.clone(),
+            while_grantors: section.while_grantors(),
+            runner: Runner::open(config)?,
+            changes: Vec::new(),
+            followed: Followed::default(),
+            withheld: BTreeSet::new(),
+        })
     }
 
     pub(crate) fn shut_down(&mut self) {
@@ -72,10 +145,18 @@ impl Bgp {
     /// Takes other peers and announcements, and passwords that were changed in their files. What is as before stays as it is, so that what
     /// could not be taken over is tried again by the next reload.
     pub(crate) fn reload(&mut self, section: &BgpSection) -> Result<()> {
-        let config = section.runner().map_err(crate::usage)?.speaker;
+        let config = section.runner().map_err(usage)?.speaker;
         self.runner.set_peers(now_ns(), config.peers)?;
-        self.runner.speaker_mut().set_exports(config.exports);
+        (self.exports, self.while_grantors) = (config.exports, section.while_grantors());
+        self.withheld.retain(|prefix| self.while_grantors.contains(prefix));
+        self.announce();
         Ok(())
+    }
+
+    fn announce(&mut self) {
+        let wanted = self.exports.iter().filter(|export| !self.withheld.contains(&export.prefix));
+        let wanted = wanted.cloned().collect();
+        self.runner.speaker_mut().set_exports(wanted);
     }
 }
 
@@ -84,14 +165,34 @@ fn change(change: &Change) -> (AnyPrefix, Option<IpAddr>) {
 }
 
 impl Router {
+    /// Prefixes that are announced while a Grantor answers.
+    pub(in crate::run) fn while_grantors(&self) -> Vec<AnyPrefix> {
+        lock(&self.feeds).bgp.as_ref().map_or_else(Vec::new, |bgp| bgp.while_grantors.clone())
+    }
+
+    /// Announces all but these from now on.
+    pub(in crate::run) fn withhold(&self, withheld: BTreeSet<AnyPrefix>) {
+        let mut feeds = lock(&self.feeds);
+        let Some(bgp) = &mut feeds.bgp else { return };
+        for prefix in withheld.difference(&bgp.withheld) {
+            let line = format!("warning: {prefix} is withdrawn: none of its Grantors answers");
+            self.trouble.note("bgp", &line);
+        }
+        for prefix in bgp.withheld.difference(&withheld) {
+            self.trouble.note("bgp", &format!("{prefix} is announced again: a Grantor answers"));
+        }
+        if bgp.withheld != withheld {
+            bgp.withheld = withheld;
+            bgp.announce();
+        }
+    }
+
     /// Hears what peers say, and takes it over if `apply`. Returns whether there was anything.
     pub(super) fn hear_bgp(&self, bgp: &mut Option<Bgp>, now_ns: u64, apply: bool) -> bool {
         let Some(Bgp { runner, changes, followed }) = bgp else { return false };
         let progress = runner.poll(now_ns, changes);
         followed.stirred |= progress.bytes > 0 || progress.more || !changes.is_empty();
-        if let Some(control) = &self.flowspec {
-            followed.follow(runner.speaker(), &mut lock(control), now_ns);
-        }
+        followed.follow(runner.speaker(), self, now_ns);
         runner.take_notes().iter().for_each(|note| self.trouble.note("bgp", note));
         let busy = progress.bytes > 0 || progress.more;
         if !apply {

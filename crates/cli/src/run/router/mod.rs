@@ -7,6 +7,8 @@ mod offload;
 mod routes;
 mod setup;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use super::config::Config;
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
@@ -16,6 +18,7 @@ use super::setup::Queues;
 use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::{Context, Result};
+use bgp::Redirects;
 use feeds::{Feeds, Kernel};
 use offload::Below;
 pub(super) use offload::obstacle as offload_obstacle;
@@ -42,7 +45,7 @@ use tidemill_graph::record::Recorder;
 use tidemill_ip::{IcmpStats, Interfaces};
 use tidemill_lookup::numa::Copies;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_nf::flowspec::FlowspecControl;
+use tidemill_nf::flowspec::{FlowspecControl, Host as FlowspecHost};
 use tidemill_port::Left;
 use tidemill_router::state::Resumed;
 use tidemill_router::{LookupStats, RouterControl, RouterError};
@@ -53,6 +56,7 @@ pub(super) struct Router {
     feeds: Mutex<Feeds>,
     /// What BGP peers' flow specifications do to packets, where `bgp.flowspec` is set.
     flowspec: Option<Mutex<FlowspecControl>>,
+    redirects: Redirects,
     rules: Rules,
     state: Option<StateFile>,
     /// What a start from the state file has left to do.
@@ -106,6 +110,7 @@ pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8
     setup::warn_of_small_frames(config);
     rules.tell(|port| control.ownership(port))?;
     control.limit_mtu(setup::longest_packet(config));
+    let redirects = Redirects::new(config, &control, name)?;
     for left_out in control.resume_added(&added)? {
         eprintln!("tidemill: warning: state image: {left_out}: left out");
     }
@@ -124,7 +129,11 @@ pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8
     }
     let behind = from_image.then(|| Behind { config: config.clone(), newer });
     let feeds = Feeds::new(updates, kernel, bgp, labels, origin);
-    let router = Arc::new(Router { behind, below, ..Router::new(config, control, feeds, rules, opening) });
+    let router = Arc::new(Router {
+        behind,
+        below,
+        ..Router::new(config, control, feeds, (rules, redirects), opening)
+    });
     Ok((router, ports, recorded))
 }
 
@@ -141,14 +150,15 @@ pub(super) fn remake(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<Router>>
     let infos = setup::port_infos(config, true)?;
     let control = setup::control(config, &infos, name, v4, v6, &Resumed::default(), domain, &places.copies)?;
     let feeds = Feeds::new(None, None, None, Labels::default(), Origin::default());
-    Ok(Arc::new(Router::new(config, control, feeds, Rules::default(), opening)))
+    let none = (Rules::default(), Redirects::default());
+    Ok(Arc::new(Router::new(config, control, feeds, none, opening)))
 }
 
 /// Checks a router's configuration.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     let (control, domain, routes) = check_control(config, name)?;
     let mut graph = tidemill_router::graph(&control);
-    check_flowspec(&mut graph, config, &domain);
+    check_flowspec(&mut graph, config, &domain, &control);
     Ok((graph, routes))
 }
 
@@ -169,6 +179,7 @@ pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterContro
     let control = setup::control(config, &infos, name, v4, v6, &Resumed::default(), &domain, &Copies::one())?;
     setup::check_mtu(config, &control)?;
     setup::warn_of_small_frames(config);
+    Redirects::new(config, &control, name)?;
     let routes = match to_make {
         Some(make) => format!("a table of {} + {} prefixes will be made{below}", make.ipv4, make.ipv6),
         None => format!("{count4} IPv4 and {count6} IPv6 prefixes{below}"),
@@ -183,10 +194,20 @@ fn flowspec(config: &Config, workers: usize, domain: &Domain) -> Option<Flowspec
 }
 
 /// Puts flow specifications into a graph that is only looked at, behind all else.
-pub(super) fn check_flowspec(graph: &mut GraphBuilder, config: &Config, domain: &Domain) {
+pub(super) fn check_flowspec(
+    graph: &mut GraphBuilder,
+    config: &Config,
+    domain: &Domain,
+    router: &RouterControl,
+) {
     if let Some(control) = flowspec(config, 1, domain) {
-        tidemill_nf::flowspec::splice(graph, &control);
+        tidemill_nf::flowspec::splice(graph, &control, flowspec_host(router));
     }
+}
+
+/// What flow specifications take of a router.
+fn flowspec_host(control: &RouterControl) -> FlowspecHost {
+    FlowspecHost { ways4: Box::new(control.all_ways4()), ways6: Box::new(control.all_ways6()) }
 }
 
 /// What a gate takes of a router.
@@ -211,9 +232,9 @@ impl Router {
     }
 
     /// Puts flow specifications into its graph, where they are applied: when all else is there, so that they see packets before that does.
-    pub(super) fn splice_flowspec(&self, graph: &mut GraphBuilder) {
+    pub(super) fn splice_flowspec(&self, graph: &mut GraphBuilder, router: &RouterControl) {
         if let Some(control) = &self.flowspec {
-            tidemill_nf::flowspec::splice(graph, &lock(control));
+            tidemill_nf::flowspec::splice(graph, &lock(control), flowspec_host(router));
         }
     }
 
@@ -267,13 +288,14 @@ impl Router {
         config: &Config,
         control: RouterControl,
         feeds: Feeds,
-        rules: Rules,
+        (rules, redirects): (Rules, Redirects),
         opening: &Opening<'_>,
     ) -> Self {
         Router {
             control: Mutex::new(control),
             feeds: Mutex::new(feeds),
             flowspec: flowspec(config, config.run.workers, opening.domain).map(Mutex::new),
+            redirects,
             rules,
             state: config.state.as_ref().map(StateFile::new),
             behind: None,
@@ -287,8 +309,9 @@ impl Router {
 
 impl Role for Router {
     fn graph(&self) -> GraphBuilder {
-        let mut graph = tidemill_router::graph(&lock(&self.control));
-        self.splice_flowspec(&mut graph);
+        let control = lock(&self.control);
+        let mut graph = tidemill_router::graph(&control);
+        self.splice_flowspec(&mut graph, &control);
         graph
     }
 

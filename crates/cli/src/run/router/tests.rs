@@ -1,0 +1,243 @@
+//! Flow specifications that redirect, in a whole router: into a VRF, by way of an address; and what becomes of packets that wait meanwhile.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use tidemill_bgp::flowspec::read_all;
+use tidemill_bgp::{Actions, FlowSpec, Redirect, RouteTarget};
+use tidemill_burst::Memory;
+use tidemill_feed::bgp::{Cursor, Family};
+use tidemill_graph::{Clock, Engine, Limits, Options};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_nf::flowspec::{FlowspecControl, Look, Places};
+use tidemill_port::Port;
+use tidemill_port::memory::{Frame, MemoryPort, Sent};
+use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
+use tidemill_wire::{Protocol, ipv4, ipv6};
+
+/// `dmz` is in a VRF of its own, where a scrubber is. It has not answered yet, but for IPv6.
+const TEXT: &str = "[[interface]]\nport='lan'\nresolve=true\naddresses=['10.1.0.1/24','fd01::1/64']\n\
+    [[interface]]\nport='wan'\nresolve=true\naddresses=['10.2.0.1/24','fd02::1/64']\n\
+    [[interface]]\nport='dmz'\nresolve=true\nvrf='scrub'\naddresses=['10.3.0.1/24','fd03::1/64']\n\
+    [[route]]\nprefix='20.0.0.0/8'\nvia='10.2.0.9'\n\
+    [[route]]\nprefix='2001:db8::/32'\nvia='fd02::9'\n\
+    [[route]]\nprefix='0.0.0.0/0'\nvia='10.3.0.9'\nvrf='scrub'\n\
+    [[route]]\nprefix='::/0'\nvia='fd03::9'\nvrf='scrub'\n\
+    [[route]]\nprefix='20.7.0.0/16'\nvia='10.3.0.8'\nvrf='scrub'\n\
+    [[route]]\nprefix='20.8.0.0/16'\nkind='unreachable'\nvrf='scrub'\n\
+    [[route]]\nprefix='20.9.0.0/16'\nkind='blackhole'\nvrf='scrub'\n\
+    [[neighbors.fixed]]\ninterface='wan'\naddress='10.2.0.9'\nmac='02:bb:00:00:00:09'\n\
+    [[neighbors.fixed]]\ninterface='wan'\naddress='fd02::9'\nmac='02:bb:00:00:00:09'\n\
+    [[neighbors.fixed]]\ninterface='dmz'\naddress='fd03::9'\nmac='02:bb:00:00:00:03'\n";
+
+const SCRUB: RouteTarget = RouteTarget::As(65_000, 100);
+const START_NS: u64 = 100_000_000_000;
+const LAN: usize = 0;
+const WAN: usize = 1;
+const DMZ: usize = 2;
+
+/// Frames of each port, and the millisecond at which they come.
+type Frames = [Vec<(u64, Vec<u8>)>; 3];
+
+struct Ran {
+    sent: [Vec<Vec<u8>>; 3],
+    drops: String,
+}
+
+impl Ran {
+    /// How many frames went to the station of this number.
+    fn to(&self, port: usize, station: u8) -> usize {
+        self.sent[port].iter().filter(|frame| frame[..6] == [2, 0xbb, 0, 0, 0, station]).count()
+    }
+}
+
+/// Runs a router with flow specifications. `first` happens before the first of these frames, `then` between frames.
+fn run(
+    mut frames: Frames,
+    first: impl FnOnce(&mut RouterControl, &mut FlowspecControl) + Send,
+    mut then: impl FnMut(u64, &mut FlowspecControl) + Send,
+) -> Ran {
+    let (domain, names) = (Domain::new(), ["lan", "wan", "dmz"]);
+    let config: RouterConfig = toml::from_str(TEXT).unwrap();
+    let ports = names.map(PortInfo::new);
+    let mut control =
+        RouterControl::new(&config, &ports, Routes::default(), Routes::default(), &domain).unwrap();
+    let mut flows = FlowspecControl::new(1, &domain);
+    let mut graph = tidemill_router::graph(&control);
+    tidemill_nf::flowspec::splice(&mut graph, &flows, super::flowspec_host(&control));
+    // Something that begins the time, and means nothing.
+    frames[DMZ].insert(0, (1, answer(DMZ, 200)));
+    let mut first = Some(first);
+    let sent = [Sent::default(), Sent::default(), Sent::default()];
+    let queues = names.iter().zip(frames).zip(&sent).map(|((name, frames), sent)| {
+        let bursts = frames.into_iter().map(|(ms, bytes)| vec![Frame::at(START_NS + ms * 1_000_000, bytes)]);
+        vec![Box::new(MemoryPort::new(name, bursts).sending_to(sent)) as Box<dyn Port>]
+    });
+    let memory = Memory::new(1024, 2048).unwrap();
+    let options = Options {
+        clock: Clock::Capture,
+        frames_per_worker: 1024,
+        pin: false,
+        limits: Limits::default(),
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let engine = Engine::new(graph.build().unwrap(), 1, queues.collect(), &memory, &domain, options).unwrap();
+    let outcome = engine.run(|now_ns| {
+        if now_ns >= START_NS {
+            if let Some(first) = first.take() {
+                first(&mut control, &mut flows);
+            }
+            control.poll(now_ns).unwrap();
+            then((now_ns - START_NS) / 1_000_000, &mut flows);
+        }
+        control.collect();
+        flows.collect();
+    });
+    assert!(outcome.errors.is_empty());
+    let ledger = outcome.snapshot.ledger();
+    assert!(ledger.balances(), "{ledger:?}");
+    let drops: Vec<String> =
+        ledger.dropped.iter().map(|(reason, count)| format!("{reason}={count}")).collect();
+    Ran { sent: sent.each_ref().map(Sent::frames), drops: drops.join(" ") }
+}
+
+/// A frame to our port of this number, from the station of that one.
+fn frame(port: usize, station: u8, kind: [u8; 2], rest: &[u8]) -> Vec<u8> {
+    let ours = [2, 0x49, 0, 0, 0, port as u8];
+    [&ours[..], &[2, 0xbb, 0, 0, 0, station], &kind, rest].concat()
+}
+
+/// A UDP packet that comes in by a port.
+fn datagram(port: usize, source: &str, destination: &str) -> Vec<u8> {
+    let udp = [0, 7, 0, 9, 0, 12, 0, 0, 1, 2, 3, 4];
+    let (kind, header) = match (source.parse().unwrap(), destination.parse().unwrap()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let mut header = vec![0; ipv4::HEADER_LEN];
+            ipv4::Repr::new(source, destination, Protocol::UDP, udp.len()).emit(&mut header).unwrap();
+            ([8, 0], header)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let mut header = vec![0; ipv6::HEADER_LEN];
+            ipv6::Repr::new(source, destination, Protocol::UDP, udp.len()).emit(&mut header).unwrap();
+            ([0x86, 0xdd], header)
+        }
+        _ => panic!("two families"),
+    };
+    frame(port, 1, kind, &[&header[..], &udp].concat())
+}
+
+/// A station says by ARP that it has an address whose last byte is its number.
+fn answer(port: usize, station: u8) -> Vec<u8> {
+    let net = port as u8 + 1;
+    let ours = [2, 0x49, 0, 0, 0, port as u8, 10, net, 0, 1];
+    let theirs = [2, 0xbb, 0, 0, 0, station, 10, net, 0, station];
+    frame(port, station, [8, 6], &[&[0, 1, 8, 0, 6, 4, 0, 2][..], &theirs, &ours].concat())
+}
+
+/// All packets to an address.
+fn to(address: &str) -> FlowSpec {
+    let (family, component) = match address.parse().unwrap() {
+        IpAddr::V4(four) => (Family::V4, [&[1, 32][..], &four.octets()].concat()),
+        IpAddr::V6(six) => (Family::V6, [&[1, 128, 0][..], &six.octets()].concat()),
+    };
+    let bytes = [&[component.len() as u8][..], &component].concat();
+    read_all(Cursor::new(&bytes), family).unwrap().0.remove(0)
+}
+
+fn redirect(spec: FlowSpec, redirect: Redirect) -> (FlowSpec, Actions) {
+    (spec, Actions { redirect: Some(redirect), ..Actions::default() })
+}
+
+/// To the VRF with the scrubber.
+fn scrubbed(control: &RouterControl, flows: &mut FlowspecControl, addresses: &[&str]) {
+    let vrfs = [(SCRUB, control.vrf("scrub").unwrap())].into();
+    flows.set_places(Places { vrfs, ..Places::default() });
+    assert!(flows.set(addresses.iter().map(|address| redirect(to(address), Redirect::Vrf(SCRUB)))));
+}
+
+/// The first packet waits for the scrubber, and does not go by its own route when that has answered.
+#[test]
+fn a_vrf_routes_what_is_redirected_to_it() {
+    let lan = [
+        (10, "10.1.0.7", "20.0.0.1"),
+        (11, "10.1.0.7", "20.0.0.2"),
+        (30, "10.1.0.7", "20.0.0.1"),
+        (31, "fd01::7", "2001:db8::1"),
+        (32, "fd01::7", "2001:db8::2"),
+        (33, "10.1.0.7", "20.0.0.1"),
+    ];
+    let lan = lan.map(|(ms, source, destination)| (ms, datagram(LAN, source, destination))).to_vec();
+    // It is station 9 of that link.
+    let dmz = vec![(20, answer(DMZ, 9)), (40, answer(DMZ, 9))];
+    let ran = run(
+        [lan, Vec::new(), dmz],
+        |control, flows| scrubbed(control, flows, &["20.0.0.1", "2001:db8::1"]),
+        |_, _| (),
+    );
+    assert_eq!((ran.to(DMZ, 9), ran.to(DMZ, 3)), (3, 1), "redirected, IPv4 and IPv6");
+    assert_eq!(ran.to(WAN, 9), 2, "routed");
+    assert_eq!((ran.sent[LAN].len(), ran.drops), (0, String::new()));
+}
+
+#[test]
+fn what_a_redirect_has_no_way_for_is_dropped_by_name() {
+    let all = ["20.7.0.1", "20.8.0.1", "20.9.0.1", "10.3.0.1"];
+    let lan = all.iter().zip(10..).map(|(to, ms)| (ms, datagram(LAN, "10.1.0.7", to))).collect();
+    let dmz = vec![
+        (20, answer(DMZ, 9)),
+        (22, answer(DMZ, 9)),
+        (30, answer(DMZ, 8)),
+        (40, answer(DMZ, 8)),
+        (50, answer(DMZ, 8)),
+    ];
+    let mut counted = Vec::new();
+    let ran = run(
+        [lan, Vec::new(), dmz],
+        |control, flows| scrubbed(control, flows, &all),
+        |ms, flows| {
+            if ms >= 22 && counted.is_empty() {
+                let once = |address: &str| matches!(flows.look(&to(address)), Look::Applied(counts) if counts.packets == 1);
+                counted = all.map(once).to_vec();
+                // Withdrawn while the first packet waits for its neighbor.
+                flows.set([]);
+            }
+        },
+    );
+    assert_eq!(counted, [true; 4]);
+    // Unreachable there; our own address there; and the one that waited: it has passed by all that stands before its own route.
+    assert_eq!(ran.drops, "blackhole=1 flowspec-redirect=3");
+    assert_eq!((ran.sent[LAN].len(), ran.to(WAN, 9), ran.to(DMZ, 8)), (0, 0, 0), "and nobody is told");
+}
+
+#[test]
+fn an_address_gets_what_is_redirected_to_it() {
+    let packet = |port| datagram(port, "10.1.0.7", "20.0.0.3");
+    let lan = vec![(10, packet(LAN)), (30, packet(LAN)), (50, packet(LAN))];
+    let wan = vec![(20, answer(WAN, 7)), (22, answer(WAN, 7)), (40, packet(WAN))];
+    let dmz = vec![(44, answer(DMZ, 9)), (46, answer(DMZ, 9)), (60, answer(DMZ, 9))];
+    let address: IpAddr = "10.2.0.7".parse().unwrap();
+    let rule = || [redirect(to("20.0.0.3"), Redirect::Address(address))];
+    let ran = run(
+        [lan, wan, dmz],
+        |control, flows| {
+            let wanted = BTreeSet::from([address, "192.0.2.1".parse().unwrap()]);
+            let addresses = control.steer_to(START_NS, &wanted).unwrap();
+            assert_eq!(addresses, BTreeSet::from([address]), "nobody knows a way to the other");
+            flows.set_places(Places { addresses, ..Places::default() });
+            assert!(flows.set(rule()));
+        },
+        |ms, flows| {
+            if ms >= 44 {
+                // `lan` is spared from now on.
+                let (addresses, spared) = ([address].into(), vec![true]);
+                flows.set_places(Places { addresses, spared, ..Places::default() });
+                flows.set(rule());
+            }
+        },
+    );
+    let asks = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame.get(38..42) == Some(&[10, 2, 0, 7][..]);
+    assert!(ran.sent[WAN].iter().any(asks), "it is asked for, though no packet is its");
+    assert_eq!(ran.drops, "neighbor-unresolved=1", "the first packet");
+    assert_eq!(ran.to(WAN, 7), 1, "the second");
+    assert_eq!(ran.to(WAN, 9), 2, "what comes back by the same link, and what comes by one that is spared");
+}
