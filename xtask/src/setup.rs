@@ -62,6 +62,7 @@ const FOR_TESTS: &[Package] = &[
     package("frr", "a BGP peer"),
     package("gobgpd", "a BGP peer and BMP exporter"),
     package("memcached", "what the key-value cache stands in front of"),
+    package("redis-server", "the same, with values of five types (BSD licence, Redis 7.0 in Debian 12)"),
     package("python3-venv", "libCacheSim from PyPI, which the cache simulator counts the same hits as"),
 ];
 
