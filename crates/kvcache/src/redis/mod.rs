@@ -9,7 +9,7 @@
 //! Why it stands in the connection and not on the cable, as the rest of this crate does: an answer out of the middle of a TCP stream would shift every number behind it in both directions, for the rest of the
 //! connection, and would have to be kept until it is acknowledged: that is a TCP of one's own. RESP has no datagrams.
 //!
-//! Start at [`session`], which has what becomes of a request; [`store`] has the rules; [`commands`] says what a command may change.
+//! Start at `session`, which has what becomes of a request; `store` has the rules; `commands` says what a command may change.
 
 mod commands;
 mod counters;
