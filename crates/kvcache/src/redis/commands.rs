@@ -134,6 +134,8 @@ const HARMLESS: &[&str] = &[
     "acl|users",
     "acl|whoami",
     "asking",
+    "bgrewriteaof",
+    "bgsave",
     "client",
     "cluster|info",
     "cluster|keyslot",
@@ -162,7 +164,15 @@ const HARMLESS: &[&str] = &[
     "spublish",
     "time",
     "wait",
+    // Of streams, which are not kept: on anything else it is an error.
+    "xreadgroup",
 ];
+
+/// Commands whose keys Redis says are elsewhere: behind a word that is their number.
+const NUMBERED: &[(&str, usize)] = &[("lmpop", 1), ("zmpop", 1), ("blmpop", 2), ("bzmpop", 2)];
+
+/// And those that change the first of them only.
+const STORES: &[&str] = &["zdiffstore", "zinterstore", "zunionstore"];
 
 /// Words that Redis calls read-only, and that change what GET says.
 const WRITES: &[&str] = &["pfcount"];
@@ -278,6 +288,11 @@ impl Commands {
         self.name.clear();
         self.name.extend(word.iter().map(u8::to_ascii_lowercase));
         let alone = self.name.len();
+        if let (Some(read), Some(Spec { reads: true, .. })) =
+            (Read::named(&self.name), self.by_name.get(&self.name[..]))
+        {
+            return Class::Reads(Some(read));
+        }
         if let Some(second) = request.word(1).filter(|word| word.len() <= 32) {
             self.name.push(b'|');
             self.name.extend(second.iter().map(u8::to_ascii_lowercase));
@@ -295,17 +310,32 @@ impl Commands {
             return if self.by_name.is_empty() { Class::All } else { Class::Unknown };
         };
         if spec.reads {
-            return Class::Reads(Read::named(&self.name[..alone]));
+            return Class::Reads(None);
+        }
+        if spec.movable {
+            return movable(&self.name[..alone], request);
         }
         let count = request.count() as i64;
         let last = if spec.last < 0 { count + spec.last } else { spec.last };
         let kept = !request.is_cut() || usize::try_from(last).is_ok_and(|last| request.word(last).is_some());
         match (usize::try_from(spec.first), usize::try_from(last), usize::try_from(spec.step)) {
-            (Ok(first @ 1..), Ok(last), Ok(step @ 1..)) if !spec.movable && kept => {
-                Class::Keys(first, last, step)
-            }
+            (Ok(first @ 1..), Ok(last), Ok(step @ 1..)) if kept => Class::Keys(first, last, step),
             _ => Class::All,
         }
+    }
+}
+
+/// Which keys a command changes of which Redis does not say where they are.
+fn movable(name: &[u8], request: &Requests) -> Class {
+    let is = |known: &str| known.as_bytes() == name;
+    if STORES.iter().any(|known| is(known)) && request.word(1).is_some() {
+        return Class::Keys(1, 1, 1);
+    }
+    let Some((_, at)) = NUMBERED.iter().find(|(known, _)| is(known)) else { return Class::All };
+    let number = request.word(*at).and_then(integer).and_then(|number| usize::try_from(number).ok());
+    match number.and_then(|number| at.checked_add(number)) {
+        Some(last) if last > *at && request.word(last).is_some() => Class::Keys(at + 1, last, 1),
+        _ => Class::All,
     }
 }
 
@@ -331,6 +361,7 @@ pub(super) mod tests {
             ("flushall", "write", [0, 0, 0]),
             ("eval", "movablekeys", [0, 0, 0]),
             ("zunionstore", "write movablekeys", [1, 1, 1]),
+            ("blmpop", "write blocking movablekeys", [0, 0, 0]),
             ("debug", "admin", [0, 0, 0]),
         ];
         text += &format!("*{}\r\n", all.len() + 1);
@@ -379,7 +410,12 @@ pub(super) mod tests {
             ("XGROUP OTHER s", Class::All),
             ("FLUSHALL", Class::All),
             ("EVAL x 0", Class::All),
-            ("ZUNIONSTORE d 1 a", Class::All),
+            ("ZUNIONSTORE d 1 a", Class::Keys(1, 1, 1)),
+            ("BLMPOP 0 2 a b LEFT", Class::Keys(3, 4, 1)),
+            ("BLMPOP 0 9 a b LEFT", Class::All),
+            ("BLMPOP 0 0 a", Class::All),
+            ("BLMPOP 0 x a", Class::All),
+            ("XREADGROUP GROUP g c STREAMS s >", Class::Reads(None)),
             ("DEBUG SLEEP 0", Class::All),
             ("RENAMED k", Class::Unknown),
         ] {

@@ -31,7 +31,7 @@ tidemill_graph::counters! {
     Alls = "changes-all": "requests passed that may change any key: everything made void",
     Unknown = "unknown-words": "those of them whose word Redis has not listed: nothing is answered on their connections any more",
     Large = "requests-large": "requests with more words than are kept",
-    Broken = "requests-broken": "connections with requests that cannot be read: everything made void until they end",
+    Broken = "requests-broken": "connections with requests that cannot be read (an inline command with quotes, for one): nothing is answered until they end",
     Blind = "connections-blind": "connections whose replies are not followed any more",
     Asked = "fill-asked": "questions to Redis how long a value holds",
     Filled = "fill-kept": "values kept",

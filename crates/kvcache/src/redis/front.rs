@@ -230,8 +230,7 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
             is_open = false;
             session.to_client.clear();
         }
-        let is_said = !is_open || session.is_closing();
-        if is_said && !is_shut && session.to_redis.is_empty() {
+        if !is_open && !is_shut && session.to_redis.is_empty() {
             // It may have ended the connection itself.
             let _ = shutdown(redis, Shutdown::Write);
             is_shut = true;

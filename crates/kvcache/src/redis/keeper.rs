@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     fn options() -> super::super::Options {
-        let any = ([127, 0, 0, 1], 0).into();
+        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
         super::super::Options {
             listen: vec![any],
             redis: any,

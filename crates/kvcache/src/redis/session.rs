@@ -136,26 +136,19 @@ pub(super) struct Session {
     queued: Vec<Effect>,
     /// What ends with the connection.
     kept: Vec<Effect>,
-    closing: bool,
+    /// What the client says is not followed either.
+    raw: bool,
 }
 
 impl Session {
     /// Whether more of the client can be read.
     pub(super) fn wants_requests(&self) -> bool {
-        !self.closing
-            && self.waiting.len() < WAITING
-            && self.to_redis.pending().len() < REQUESTS_BYTES
-            && self.wants_replies()
+        self.waiting.len() < WAITING && self.to_redis.pending().len() < REQUESTS_BYTES && self.wants_replies()
     }
 
     /// Whether more of Redis can be read.
     pub(super) fn wants_replies(&self) -> bool {
         self.to_client.pending().len() < REPLIES_BYTES
-    }
-
-    /// Whether nothing more of the client is sent on.
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing
     }
 
     /// The connection to Redis has ended: what it was to execute, it has, or never will.
@@ -169,7 +162,11 @@ impl Session {
     /// Bytes of the client.
     pub(super) fn client(&mut self, bytes: &[u8], now: Instant, shared: &mut Shared) {
         let mut rest = bytes;
-        while !rest.is_empty() && !self.closing {
+        while !rest.is_empty() {
+            if self.raw {
+                self.to_redis.bytes.extend_from_slice(rest);
+                return;
+            }
             let (read, step) = self.requests.push(rest);
             let (piece, behind) = rest.split_at(read);
             rest = behind;
@@ -180,13 +177,13 @@ impl Session {
                 Step::More => {}
                 Step::Whole => self.request(now, shared),
                 Step::Broken => {
-                    // Redis says what is wrong, and ends it. If it should read something there, it may be anything.
+                    // Redis says what is wrong, and ends it; or it reads something there, which may be anything.
                     shared.counters.one(Counter::Broken);
                     let effect = shared.store.begin_all();
                     self.kept.push(effect);
+                    self.blinded(shared);
                     self.send();
-                    self.to_redis.bytes.extend_from_slice(rest);
-                    self.closing = true;
+                    self.raw = true;
                 }
             }
         }
@@ -469,7 +466,8 @@ impl Session {
                     self.is_now(&name, shared);
                 }
             }
-            Kind::Hello(..) => {}
+            // It may be another all the same: Redis does one word after the other.
+            Kind::Hello(_, name) => self.apart |= name.is_some(),
             Kind::Read(asked) if !error => {
                 self.proven = true;
                 self.read(asked, reply, now, shared);
@@ -699,10 +697,11 @@ mod tests {
         assert_eq!(played.shared.store.token(b"k"), None);
         played.replies("+OK\r\n");
         assert!(played.shared.store.token(b"k").is_some());
-        // What cannot be read goes on as it is, and is the last.
+        // What cannot be read goes on as it is, and so does what comes behind it.
         let mut played = Played::new();
         assert_eq!(played.says("*1\r\nx\r\nGET k\r\n").0, "*1\r\nx\r\nGET k\r\n");
-        assert!(played.session.is_closing() && !played.shared.store.is_sure(played.now));
+        assert_eq!(played.says("GET k\r\n").0, "GET k\r\n");
+        assert!(!played.shared.store.is_sure(played.now));
         played.session.end(&mut played.shared);
         assert!(played.shared.store.is_sure(played.now));
     }
