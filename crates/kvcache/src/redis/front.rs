@@ -123,7 +123,7 @@ impl Front {
                 sleep(TURN).await;
                 turn(&place, &watch, &mut say);
             }
-            Ok(())
+            Ok::<(), io::Error>(())
         })
     }
 }

@@ -232,8 +232,8 @@ impl Store {
         if !holds || entry.token != *token || now >= entry.until {
             return false;
         }
-        match entry.allowed.iter_mut().find(|(one, _)| *one == user) {
-            Some((_, reads)) => *reads |= read.bit(),
+        match entry.allowed.iter().position(|(one, _)| *one == user) {
+            Some(at) => entry.allowed[at].1 |= read.bit(),
             None if entry.allowed.len() < USERS => entry.allowed.push((user, read.bit())),
             None => {}
         }
