@@ -135,6 +135,7 @@ fn turn(place: &Place, watch: &Watch, say: &mut impl FnMut(&str)) {
     if watch.flush.load(Ordering::Acquire) {
         store.void();
         counters.one(Counter::Flushed);
+        watch.flush.store(false, Ordering::Release);
     }
     let (entries, bytes) = store.size();
     counters.set(Counter::Entries, entries);
@@ -142,7 +143,6 @@ fn turn(place: &Place, watch: &Watch, say: &mut impl FnMut(&str)) {
     counters.set(Counter::Connections, place.open.get() as u64);
     counters.set(Counter::Sure, u64::from(store.is_sure(Instant::now())));
     watch.board.show(counters);
-    watch.flush.store(false, Ordering::Release);
     notes.drain(..).for_each(|note| say(&note));
 }
 
