@@ -66,6 +66,7 @@ const FOR_TESTS: &[Package] = &[
         "python3-venv",
         "libCacheSim from PyPI, which the cache simulator counts the same hits as, and Prometheus' library, which reads our metrics",
     ),
+    package("redis-server", "the same, with values of five types (BSD licence, Redis 7.0 in Debian 12)"),
 ];
 
 const FOR_RECORDING: &[Package] = &[

@@ -152,7 +152,7 @@ enum Command {
         tidemill switch add 'priority=100,tcp,tp_dst=22 actions=drop'\n  tidemill switch stations"
     )]
     Switch(live::Switch),
-    /// Cache in the kernel in front of an unchanged memcached: gets over UDP are answered there
+    /// Cache in the kernel in front of an unchanged memcached: gets over UDP are answered there; or in front of a Redis
     #[cfg(target_os = "linux")]
     #[command(
         after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv stats --json\n  tidemill kv top"

@@ -7,4 +7,5 @@ pub mod codec;
 pub mod golden;
 #[cfg(target_os = "linux")]
 pub mod kernel;
+pub mod resp;
 pub mod table;

@@ -20,6 +20,7 @@ mod hot;
 mod node;
 mod order;
 mod rates;
+pub mod redis;
 mod server;
 pub mod settings;
 mod shift;

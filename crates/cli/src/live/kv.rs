@@ -1,8 +1,8 @@
 //! `tidemill kv`: the cache in the kernel in front of a memcached. `attach` is the daemon; the others look at what it has pinned, or with `--socket` into a
-//! running role `kvcache`.
+//! running role `kvcache`, or a cache in front of Redis.
 
 use super::grid::Grid;
-use super::{failed, print_line};
+use super::{failed, print_line, redis};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -30,6 +30,12 @@ enum Verb {
         tidemill kv attach eth0 lo --allow 10.0.0.0/8 --memory 1024 --stay\n  tidemill kv attach eth0 lo --json    (every ten seconds what was answered)"
     )]
     Attach(Attach),
+    /// Stand in front of a Redis: reads of strings, hashes, sets, lists and sorted sets are answered here, until Ctrl-C or SIGTERM
+    #[command(
+        after_help = "Examples:\n  tidemill kv redis\n  tidemill kv redis --listen 10.0.0.1:6379 --redis 10.0.0.2:6379 --user tidemill --password-file redis.password\n  \
+        tidemill kv redis --socket kv.sock    (tidemill kv stats --socket kv.sock)"
+    )]
+    Redis(redis::Redis),
     /// End it: programs leave their interfaces
     #[command(after_help = "Example:\n  tidemill kv detach")]
     Detach(Name),
@@ -80,7 +86,7 @@ struct Name {
 
 #[derive(Args)]
 struct RoleSocket {
-    /// Ask the role kvcache that runs behind this control socket, not what is attached
+    /// Ask the role kvcache, or kv redis, that runs behind this control socket, not what is attached
     #[arg(long, value_name = "PATH", conflicts_with = "name")]
     socket: Option<PathBuf>,
 }
@@ -149,6 +155,7 @@ fn root() -> PathBuf {
 pub(crate) fn run(args: &Kv) -> Result<bool> {
     match &args.verb {
         Verb::Attach(attach) => serve(attach),
+        Verb::Redis(front) => redis::serve(front),
         Verb::Detach(name) => {
             let found = kernel::detach(&root(), &name.name)?;
             if name.json {

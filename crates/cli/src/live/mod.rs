@@ -14,6 +14,8 @@ mod grid;
 mod kv;
 mod log;
 mod nat;
+#[cfg(target_os = "linux")]
+mod redis;
 mod route;
 mod service;
 mod show;

@@ -22,6 +22,7 @@ mod net;
 mod raw;
 #[path = "../../../kv/tests/root_contract/reads.rs"]
 mod reads;
+mod redis;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../port/src/rng.rs"]
 mod rng;

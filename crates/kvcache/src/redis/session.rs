@@ -1,0 +1,726 @@
+//! One client's connection and the one to Redis that is its own: what is answered here, what goes on, what a reply ends.
+//!
+//! ```text
+//!  client --> requests --> a read that may be answered, and nothing before it is unanswered --> client
+//!                     \--> waiting: (effect, kind) --> Redis
+//!  client <-------------------- replies <------------- Redis      each ends the effect of the oldest that waits
+//! ```
+//! Both connections of a client are of one mind: who it is, in which database, in which version of the protocol, in a transaction or not, is learnt from Redis' own replies, and all that is not
+//! understood ends the answering: *apart* (nothing is answered or kept by this connection any more), or *blind* (nor are replies followed: what it may change is so until it ends).
+
+use super::Shared;
+use super::commands::{Class, Read, Special};
+use super::counters::Counter;
+use super::store::{Effect, Not, Token};
+use super::value::Value;
+use std::collections::VecDeque;
+use std::time::Instant;
+use tidemill_kv::resp::integer;
+use tidemill_kv::resp::reply::{Frame, Replies};
+use tidemill_kv::resp::request::{Requests, Step};
+
+/// Requests without a reply, and bytes that wait for a reader: beyond, the other side is not read.
+const WAITING: usize = 1 << 20;
+const REQUESTS_BYTES: usize = 1 << 20;
+const REPLIES_BYTES: usize = 64 << 20;
+/// Of a reply that cannot fill so much is looked at.
+const GLANCE: usize = 16;
+/// Effects that a blind connection holds one by one.
+const HELD: usize = 64;
+
+/// Bytes on their way out.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl Outgoing {
+    /// What is to be sent.
+    pub(super) fn pending(&self) -> &[u8] {
+        self.bytes.get(self.from..).unwrap_or_default()
+    }
+
+    /// What comes behind it.
+    pub(super) fn more(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// So much of it was.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.from += bytes;
+        if self.from >= self.bytes.len() {
+            self.clear();
+        } else if self.from >= REQUESTS_BYTES {
+            self.bytes.drain(..self.from);
+            self.from = 0;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.from = 0;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending().is_empty()
+    }
+}
+
+/// A read that was sent on.
+#[derive(Debug)]
+struct Asked {
+    read: Read,
+    key: Box<[u8]>,
+    token: Option<Token>,
+    fills: bool,
+}
+
+/// What a reply says besides that its request was executed.
+#[derive(Debug)]
+enum Kind {
+    Plain,
+    /// In a transaction: it is only queued.
+    Queued,
+    Read(Asked),
+    Select(Option<u32>),
+    /// A user, by name.
+    Auth(Vec<u8>),
+    /// A version, and perhaps a user.
+    Hello(Option<bool>, Option<Vec<u8>>),
+    /// The end of a transaction, if there was one.
+    Ends(bool),
+    Unwatch,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    effect: Effect,
+    kind: Kind,
+}
+
+/// A value that is kept when Redis has said how long it holds.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) db: u32,
+    pub(super) key: Box<[u8]>,
+    pub(super) value: Value,
+    pub(super) token: Token,
+    pub(super) user: u32,
+    pub(super) read: Read,
+}
+
+/// The state of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    requests: Requests,
+    replies: Replies,
+    /// Of the request that is being read: not sent on yet.
+    held: Vec<u8>,
+    /// Of the reply that is being read, what is looked at; and how long it is.
+    reply: Vec<u8>,
+    reply_bytes: usize,
+    pub(super) to_client: Outgoing,
+    pub(super) to_redis: Outgoing,
+    waiting: VecDeque<Waiting>,
+    db: u32,
+    user: u32,
+    three: bool,
+    /// Redis has answered this user a read here.
+    proven: bool,
+    multi: bool,
+    watch: bool,
+    apart: bool,
+    blind: bool,
+    /// What waits for the end of a transaction.
+    queued: Vec<Effect>,
+    /// What ends with the connection.
+    kept: Vec<Effect>,
+    /// What the client says is not followed either.
+    raw: bool,
+}
+
+impl Session {
+    /// Whether more of the client can be read.
+    pub(super) fn wants_requests(&self) -> bool {
+        self.waiting.len() < WAITING && self.to_redis.pending().len() < REQUESTS_BYTES && self.wants_replies()
+    }
+
+    /// Whether more of Redis can be read.
+    pub(super) fn wants_replies(&self) -> bool {
+        self.to_client.pending().len() < REPLIES_BYTES
+    }
+
+    /// The connection to Redis has ended: what it was to execute, it has, or never will.
+    pub(super) fn end(&mut self, shared: &mut Shared) {
+        let waiting = self.waiting.drain(..).map(|waiting| waiting.effect);
+        for effect in waiting.chain(self.queued.drain(..)).chain(self.kept.drain(..)) {
+            shared.store.end(effect);
+        }
+    }
+
+    /// Bytes of the client.
+    pub(super) fn client(&mut self, bytes: &[u8], now: Instant, shared: &mut Shared) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.raw {
+                self.to_redis.bytes.extend_from_slice(rest);
+                return;
+            }
+            let (read, step) = self.requests.push(rest);
+            let (piece, behind) = rest.split_at(read);
+            rest = behind;
+            self.held.extend_from_slice(piece);
+            match step {
+                // It can neither be answered nor be executed yet.
+                Step::More if self.requests.is_cut() => self.send(),
+                Step::More => {}
+                Step::Whole => self.request(now, shared),
+                Step::Broken => {
+                    // Redis says what is wrong, and ends it; or it reads something there, which may be anything.
+                    shared.counters.one(Counter::Broken);
+                    let effect = shared.store.begin_all();
+                    self.kept.push(effect);
+                    self.blinded(shared);
+                    self.send();
+                    self.raw = true;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        self.to_redis.bytes.append(&mut self.held);
+    }
+
+    /// A request is whole.
+    fn request(&mut self, now: Instant, shared: &mut Shared) {
+        if self.requests.count() == 0 {
+            // Redis answers nothing to it.
+            self.held.clear();
+            return;
+        }
+        let class = shared.commands.class(&self.requests);
+        if self.requests.is_cut() {
+            shared.counters.one(Counter::Large);
+        }
+        if let Class::Reads(Some(read)) = class
+            && let Some(key) = self.requests.word(1)
+        {
+            match self.given(read, key, now, shared) {
+                Ok(answer) => {
+                    self.to_client.bytes.extend_from_slice(&answer);
+                    shared.counters.one(read.hit());
+                    self.held.clear();
+                    shared.answer = answer;
+                    return;
+                }
+                Err(why) => shared.counters.one(why),
+            }
+        }
+        let effect = match class {
+            Class::Reads(read) => {
+                if read.is_none() {
+                    shared.counters.one(Counter::Other);
+                }
+                Effect::Nothing
+            }
+            Class::Special(_) => {
+                shared.counters.one(Counter::Other);
+                Effect::Nothing
+            }
+            Class::Keys(first, last, step) => {
+                shared.counters.one(Counter::Changes);
+                let keys = (first..=last).step_by(step).filter_map(|at| self.requests.word(at));
+                shared.store.begin(keys)
+            }
+            Class::All | Class::Unknown => {
+                shared.counters.one(Counter::Alls);
+                shared.store.begin_all()
+            }
+        };
+        if class == Class::Unknown {
+            shared.counters.one(Counter::Unknown);
+            self.apart = true;
+        }
+        let kind = match class {
+            Class::Special(special) => self.special(special, shared),
+            Class::Reads(Some(read)) if !self.multi && !self.apart => self.asked(read, shared),
+            _ if self.multi => Kind::Queued,
+            _ => Kind::Plain,
+        };
+        self.send();
+        if self.blind {
+            self.hold(effect, shared);
+        } else if matches!(kind, Kind::Queued) {
+            self.queued.push(effect);
+            self.waiting.push_back(Waiting { effect: Effect::Nothing, kind });
+        } else if let Kind::Ends(_) = kind {
+            let effect = Effect::Several(std::mem::take(&mut self.queued));
+            self.waiting.push_back(Waiting { effect, kind });
+        } else {
+            self.waiting.push_back(Waiting { effect, kind });
+        }
+    }
+
+    /// What a read is answered here, or why Redis has to.
+    fn given(&self, read: Read, key: &[u8], now: Instant, shared: &mut Shared) -> Result<Vec<u8>, Counter> {
+        if self.multi || self.watch || self.apart || self.blind {
+            return Err(Counter::State);
+        }
+        if !self.waiting.is_empty() || !self.replies.is_between() {
+            return Err(Counter::Behind);
+        }
+        if !shared.store.is_sure(now) {
+            return Err(Counter::Unsure);
+        }
+        if !self.proven {
+            return Err(Counter::Permission);
+        }
+        let found = shared.store.find(self.db, key, self.user, read, now);
+        let value = found.map_err(|not| match not {
+            Not::Here => Counter::Miss,
+            Not::Allowed => Counter::Permission,
+        })?;
+        // The memory of the last answer.
+        let mut answer = std::mem::take(&mut shared.answer);
+        answer.clear();
+        if value.answer(read, &self.requests, self.three, &mut answer) {
+            Ok(answer)
+        } else {
+            Err(Counter::Form)
+        }
+    }
+
+    fn asked(&self, read: Read, shared: &Shared) -> Kind {
+        let Some(key) = self.requests.word(1) else { return Kind::Plain };
+        // Where fields of a hash end by themselves, nobody says when.
+        let ends = read == Read::Hgetall && shared.commands.has("hpexpire");
+        let fills = read.fills(&self.requests) && !self.requests.is_cut() && !ends;
+        Kind::Read(Asked { read, key: key.into(), token: shared.store.token(key), fills })
+    }
+
+    /// A word that changes the connection is about to be sent on.
+    fn special(&mut self, special: Special, shared: &mut Shared) -> Kind {
+        let word = |at: usize| self.requests.word(at);
+        let in_multi = self.multi;
+        let kind = match special {
+            Special::Multi => {
+                self.multi = true;
+                return Kind::Plain;
+            }
+            Special::Exec | Special::Discard => {
+                (self.multi, self.watch) = (false, false);
+                return Kind::Ends(in_multi);
+            }
+            Special::Watch => {
+                self.watch = true;
+                Kind::Plain
+            }
+            Special::Unwatch => {
+                // As long as that it is executed is not known, nothing is answered for what waits.
+                self.watch &= in_multi;
+                Kind::Unwatch
+            }
+            Special::Select => {
+                let number = word(1).and_then(integer).and_then(|number| u32::try_from(number).ok());
+                Kind::Select(number.filter(|_| self.requests.count() == 2))
+            }
+            Special::Auth => match (word(1), word(2), self.requests.count()) {
+                (Some(_), None, 2) => Kind::Auth(b"default".to_vec()),
+                (Some(user), Some(_), 3) => Kind::Auth(user.to_vec()),
+                _ => {
+                    self.apart = true;
+                    Kind::Plain
+                }
+            },
+            Special::Hello => {
+                let three = match word(1) {
+                    Some(b"2") => Some(false),
+                    Some(b"3") => Some(true),
+                    _ => None,
+                };
+                let (mut at, mut user) = (2, None);
+                while let Some(option) = word(at) {
+                    if option.eq_ignore_ascii_case(b"auth") {
+                        user = word(at + 1).map(<[u8]>::to_vec);
+                        at += 3;
+                    } else if option.eq_ignore_ascii_case(b"setname") {
+                        at += 2;
+                    } else {
+                        break;
+                    }
+                }
+                // What is not understood may make it another.
+                self.apart |= at < self.requests.count() || self.requests.is_cut();
+                Kind::Hello(three, user)
+            }
+            Special::Apart => {
+                self.apart = true;
+                Kind::Plain
+            }
+            Special::Blind => {
+                self.blinded(shared);
+                Kind::Plain
+            }
+        };
+        // Whether and when it is executed is not followed.
+        self.apart |= in_multi;
+        if in_multi { Kind::Queued } else { kind }
+    }
+
+    /// From here on replies are not followed.
+    fn blinded(&mut self, shared: &mut Shared) {
+        if !std::mem::replace(&mut self.blind, true) {
+            shared.counters.one(Counter::Blind);
+        }
+        let effects: Vec<Effect> =
+            self.waiting.drain(..).map(|waiting| waiting.effect).chain(self.queued.drain(..)).collect();
+        effects.into_iter().for_each(|effect| self.hold(effect, shared));
+    }
+
+    /// Holds what a request may change until the connection ends.
+    fn hold(&mut self, effect: Effect, shared: &mut Shared) {
+        match self.kept.len() {
+            _ if matches!(effect, Effect::Nothing) => {}
+            0..HELD => self.kept.push(effect),
+            HELD => {
+                self.kept.push(effect);
+                let all = shared.store.begin_all();
+                self.kept.push(all);
+            }
+            // All is held already.
+            _ => shared.store.end(effect),
+        }
+    }
+
+    /// Bytes of Redis. Whether they are replies.
+    pub(super) fn redis(&mut self, bytes: &[u8], now: Instant, shared: &mut Shared) -> bool {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.blind {
+                self.to_client.bytes.extend_from_slice(rest);
+                return true;
+            }
+            let (read, frame) = self.replies.push(rest);
+            let (piece, behind) = rest.split_at(read);
+            rest = behind;
+            self.to_client.bytes.extend_from_slice(piece);
+            let fills =
+                matches!(self.waiting.front(), Some(Waiting { kind: Kind::Read(asked), .. }) if asked.fills);
+            let most = if fills { shared.value_max } else { GLANCE };
+            let take = most.saturating_sub(self.reply.len()).min(piece.len());
+            self.reply.extend_from_slice(&piece[..take]);
+            self.reply_bytes += piece.len();
+            match frame {
+                Frame::More => {}
+                Frame::Broken => return false,
+                Frame::Reply => {
+                    let reply = std::mem::take(&mut self.reply);
+                    self.replied(&reply, now, shared);
+                    self.reply = reply;
+                }
+                Frame::Push => {}
+            }
+            if frame != Frame::More {
+                self.reply.clear();
+                self.reply_bytes = 0;
+            }
+        }
+        true
+    }
+
+    /// A reply is whole; of a long one, its beginning.
+    fn replied(&mut self, reply: &[u8], now: Instant, shared: &mut Shared) {
+        let Some(Waiting { effect, kind }) = self.waiting.pop_front() else {
+            // Redis says something of its own: that it ends the connection.
+            self.blinded(shared);
+            return;
+        };
+        let error = matches!(reply.first(), Some(b'-' | b'!'));
+        let ok = reply.starts_with(b"+OK\r\n");
+        if reply.starts_with(b"+QUEUED\r\n") && !matches!(kind, Kind::Queued) {
+            // It is in a transaction, and we did not know.
+            self.hold(effect, shared);
+            self.blinded(shared);
+            return;
+        }
+        match kind {
+            Kind::Ends(in_multi) if error && !reply.starts_with(b"-EXECABORT") => {
+                self.watch = true;
+                if in_multi {
+                    self.hold(effect, shared);
+                    self.blinded(shared);
+                    return;
+                }
+            }
+            Kind::Plain | Kind::Queued | Kind::Ends(_) => {}
+            Kind::Unwatch => self.watch |= !ok,
+            Kind::Select(Some(db)) if ok => self.db = db,
+            Kind::Select(_) => self.apart |= !error,
+            Kind::Auth(name) if ok => self.is_now(&name, shared),
+            Kind::Auth(_) => self.apart |= !error,
+            Kind::Hello(three, name) if !error => {
+                self.three = three.unwrap_or(self.three);
+                if let Some(name) = name {
+                    self.is_now(&name, shared);
+                }
+            }
+            // It may be another all the same: Redis does one word after the other.
+            Kind::Hello(_, name) => self.apart |= name.is_some(),
+            Kind::Read(asked) if !error => {
+                self.proven = true;
+                self.read(asked, reply, now, shared);
+            }
+            Kind::Read(_) => {}
+        }
+        shared.store.end(effect);
+    }
+
+    /// It has proven to be another.
+    fn is_now(&mut self, name: &[u8], shared: &mut Shared) {
+        self.proven = false;
+        match shared.user(name) {
+            Some(user) => self.user = user,
+            None => self.apart = true,
+        }
+    }
+
+    /// Redis has answered a read.
+    fn read(&mut self, asked: Asked, reply: &[u8], now: Instant, shared: &mut Shared) {
+        let Asked { read, key, token, fills } = asked;
+        let (db, user) = (self.db, self.user);
+        let Some(token) = token.filter(|token| !self.apart && shared.store.holds(token)) else {
+            if fills {
+                shared.counters.one(Counter::Stale);
+            }
+            return;
+        };
+        if shared.store.allow(db, &key, &token, user, read, now) || !fills {
+            return;
+        }
+        let whole = self.reply_bytes == reply.len();
+        match Value::from_reply(read, reply).filter(|_| whole) {
+            Some(value) => shared.ask(Question { db, key, value, token, user, read }),
+            None => shared.counters.one(Counter::Odd),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::commands::tests::table;
+    use super::super::store::Kept;
+    use super::*;
+    use std::time::Duration;
+
+    /// A session with a Redis that is played by the test.
+    struct Played {
+        session: Session,
+        shared: Shared,
+        now: Instant,
+    }
+
+    impl Played {
+        fn new() -> Self {
+            let now = Instant::now();
+            let mut shared = Shared::new(1 << 20, 1 << 16);
+            shared.commands = table();
+            shared.is_heard = true;
+            shared.store.sure(Some(now + Duration::from_secs(60)));
+            Played { session: Session::default(), shared, now }
+        }
+
+        /// The client says it: what goes to Redis, and what comes back at once.
+        fn says(&mut self, text: &str) -> (String, String) {
+            self.session.client(text.as_bytes(), self.now, &mut self.shared);
+            (sent(&mut self.session.to_redis), sent(&mut self.session.to_client))
+        }
+
+        /// Redis does: what goes to the client. What it was asked in between is answered: the value has no end.
+        fn replies(&mut self, text: &str) -> String {
+            assert!(self.session.redis(text.as_bytes(), self.now, &mut self.shared));
+            let until = self.now + Duration::from_secs(30);
+            while let Some(Question { db, key, value, token, user, read }) = self.shared.questions.pop_front()
+            {
+                self.shared.store.keep(db, &key, Kept { value, token, until, user, read });
+            }
+            sent(&mut self.session.to_client)
+        }
+
+        /// Both: it has to go to Redis, and the reply to the client.
+        fn passes(&mut self, words: &str, reply: &str) {
+            let text = format!("{words}\r\n");
+            assert_eq!(self.says(&text), (text.clone(), String::new()), "{words}");
+            assert_eq!(self.replies(reply), reply, "{words}");
+        }
+
+        /// It is answered here.
+        fn given(&mut self, words: &str, reply: &str) {
+            assert_eq!(self.says(&format!("{words}\r\n")), (String::new(), reply.to_owned()), "{words}");
+        }
+    }
+
+    fn sent(outgoing: &mut Outgoing) -> String {
+        let text = String::from_utf8(outgoing.pending().to_vec()).unwrap();
+        outgoing.clear();
+        text
+    }
+
+    #[test]
+    fn what_redis_has_said_is_said_again_until_it_may_have_changed() {
+        let mut played = Played::new();
+        played.passes("GET k", "$1\r\nv\r\n");
+        played.given("GET k", "$1\r\nv\r\n");
+        played.given("get k", "$1\r\nv\r\n");
+        // Each command has to be answered by Redis once.
+        played.passes("STRLEN k", ":1\r\n");
+        played.given("STRLEN k", ":1\r\n");
+        played.passes("HGET k f", "-WRONGTYPE x\r\n");
+        played.passes("SET k w", "+OK\r\n");
+        played.passes("GET k", "$1\r\nw\r\n");
+        played.given("GET k", "$1\r\nw\r\n");
+        for words in ["DEL k", "FLUSHALL", "EVAL x 0", "WHAT k", "PFCOUNT k", "MSET a 1 k 2"] {
+            let mut played = Played::new();
+            played.passes("GET k", "$1\r\nv\r\n");
+            played.given("GET k", "$1\r\nv\r\n");
+            played.says(&format!("{words}\r\n"));
+            let (passed, said) = played.says("GET k\r\n");
+            assert_eq!((&passed[..], &said[..]), ("GET k\r\n", ""), "{words}");
+            // The answer to a read that was sent on while it was under way is not kept.
+            played.replies(":0\r\n$1\r\nv\r\n");
+            assert_eq!(played.says("GET k\r\n").1, "", "{words}");
+        }
+    }
+
+    #[test]
+    fn replies_keep_their_order() {
+        let mut played = Played::new();
+        played.passes("GET k", "$1\r\nv\r\n");
+        // The second could be answered; the first cannot.
+        let both = "GET other\r\nGET k\r\n";
+        assert_eq!(played.says(both), (both.to_owned(), String::new()));
+        assert_eq!(played.replies("$-1\r\n"), "$-1\r\n");
+        assert_eq!(played.says("GET k\r\n").1, "");
+        played.replies("$1\r\nv\r\n$1\r\nv\r\n");
+        played.given("GET k\r\nGET k", "$1\r\nv\r\n$1\r\nv\r\n");
+        // Half a reply is one that is not there.
+        played.says("PING\r\n");
+        played.replies("+PO");
+        assert_eq!(played.says("GET k\r\n").1, "");
+        played.replies("NG\r\n$1\r\nv\r\n");
+        played.given("GET k", "$1\r\nv\r\n");
+    }
+
+    #[test]
+    fn who_and_where() {
+        let mut played = Played::new();
+        played.passes("GET k", "$1\r\nv\r\n");
+        played.passes("SELECT 1", "+OK\r\n");
+        played.passes("GET k", "$1\r\nx\r\n");
+        played.given("GET k", "$1\r\nx\r\n");
+        played.passes("SELECT 99", "-ERR DB index is out of range\r\n");
+        played.given("GET k", "$1\r\nx\r\n");
+        played.passes("SELECT 0", "+OK\r\n");
+        played.given("GET k", "$1\r\nv\r\n");
+        // In RESP3 a hash is a map.
+        played.passes("HGETALL h", "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+        played.passes("HELLO 3", "%1\r\n+proto\r\n:3\r\n");
+        played.given("HGETALL h", "%1\r\n$1\r\na\r\n$1\r\nb\r\n");
+        // Another user: Redis has to say that he may.
+        played.passes("AUTH al secret", "-WRONGPASS x\r\n");
+        played.given("GET k", "$1\r\nv\r\n");
+        played.passes("AUTH al secret", "+OK\r\n");
+        played.passes("GET k", "-NOPERM x\r\n");
+        played.passes("GET k", "-NOPERM x\r\n");
+        played.passes("HGETALL h", "%1\r\n$1\r\na\r\n$1\r\nb\r\n");
+        played.given("HGETALL h", "%1\r\n$1\r\na\r\n$1\r\nb\r\n");
+        played.passes("GET k", "-NOPERM x\r\n");
+        // A new connection has nothing before Redis has answered it.
+        played.session = Session::default();
+        played.passes("GET k", "-NOAUTH x\r\n");
+        played.passes("GET k", "-NOAUTH x\r\n");
+        played.passes("GET other", "$1\r\no\r\n");
+        played.given("GET k", "$1\r\nv\r\n");
+    }
+
+    #[test]
+    fn transactions_hold_what_they_may_change_to_their_end() {
+        let mut played = Played::new();
+        played.passes("GET k", "$1\r\nv\r\n");
+        played.passes("MULTI", "+OK\r\n");
+        played.passes("SET k w", "+QUEUED\r\n");
+        played.passes("GET k", "+QUEUED\r\n");
+        assert_eq!(played.shared.store.token(b"k"), None);
+        played.passes("EXEC", "*2\r\n+OK\r\n$1\r\nw\r\n");
+        assert!(played.shared.store.token(b"k").is_some());
+        played.passes("GET k", "$1\r\nw\r\n");
+        played.given("GET k", "$1\r\nw\r\n");
+        // Keys that are watched have to be read of Redis.
+        played.passes("WATCH k", "+OK\r\n");
+        played.passes("GET k", "$1\r\nw\r\n");
+        played.passes("EXEC", "-ERR EXEC without MULTI\r\n");
+        played.passes("GET k", "$1\r\nw\r\n");
+        played.passes("UNWATCH", "+OK\r\n");
+        played.given("GET k", "$1\r\nw\r\n");
+        // Two in one piece: the second's effect is not ended by the first's reply.
+        let both = "MULTI\r\nSET a 1\r\nEXEC\r\nMULTI\r\nSET k 1\r\n";
+        assert_eq!(played.says(both).0, both);
+        played.replies("+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+        assert!(played.shared.store.token(b"a").is_some());
+        assert_eq!(played.shared.store.token(b"k"), None);
+        played.passes("DISCARD", "+OK\r\n");
+        assert!(played.shared.store.token(b"k").is_some());
+        // One that we did not see begin.
+        played.passes("SET k 1", "+QUEUED\r\n");
+        assert_eq!(played.shared.store.token(b"k"), None);
+        played.session.end(&mut played.shared);
+        assert!(played.shared.store.token(b"k").is_some());
+    }
+
+    #[test]
+    fn what_is_not_followed_is_answered_by_redis() {
+        for words in ["SUBSCRIBE c", "MONITOR", "CLIENT REPLY OFF", "CLIENT TRACKING ON", "RESET", "STRANGE"]
+        {
+            let mut played = Played::new();
+            played.passes("GET k", "$1\r\nv\r\n");
+            played.passes(words, "+OK\r\n");
+            played.passes("GET k", "$1\r\nv\r\n");
+            played.says("SET k w\r\n");
+            played.session.end(&mut played.shared);
+            assert!(played.shared.store.token(b"k").is_some(), "{words}");
+        }
+        // Pushes answer nothing.
+        let mut played = Played::new();
+        played.says("CLIENT TRACKING ON\r\nSET k w\r\n");
+        played.replies("+OK\r\n>2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n");
+        assert_eq!(played.shared.store.token(b"k"), None);
+        played.replies("+OK\r\n");
+        assert!(played.shared.store.token(b"k").is_some());
+        // What cannot be read goes on as it is, and so does what comes behind it.
+        let mut played = Played::new();
+        assert_eq!(played.says("*1\r\nx\r\nGET k\r\n").0, "*1\r\nx\r\nGET k\r\n");
+        assert_eq!(played.says("GET k\r\n").0, "GET k\r\n");
+        assert!(!played.shared.store.is_sure(played.now));
+        played.session.end(&mut played.shared);
+        assert!(played.shared.store.is_sure(played.now));
+    }
+
+    #[test]
+    fn a_large_value_goes_by_and_is_a_change() {
+        let mut played = Played::new();
+        let head = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n";
+        assert_eq!(played.says(head).0, head);
+        let value = "v".repeat(100_000);
+        assert_eq!(played.says(&value).0, value);
+        assert!(played.shared.store.token(b"k").is_some(), "it cannot have been executed");
+        assert_eq!(played.says("\r\n").0, "\r\n");
+        assert_eq!(played.shared.store.token(b"k"), None);
+        played.replies("+OK\r\n");
+        assert!(played.shared.store.token(b"k").is_some());
+        // Nor is a large reply kept.
+        let reply = format!("$100000\r\n{value}\r\n");
+        played.passes("GET k", &reply);
+        assert_eq!(played.says("GET k\r\n").1, "");
+    }
+}
