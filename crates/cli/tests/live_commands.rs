@@ -181,14 +181,8 @@ fn registry() -> Registry {
     let next_hop =
         wire::NextHop { label: 7, kind: "group".into(), members: vec![3, 4], ..wire::NextHop::default() };
     answer(&mut registry, path::NEXT_HOPS, wire::NextHops { next_hops: vec![next_hop] });
-    let kernel = wire::Kernel {
-        enabled: true,
-        in_sync: true,
-        routes4: 100_000,
-        overruns: 1,
-        ..wire::Kernel::default()
-    };
-    answer(&mut registry, path::KERNEL, kernel);
+    let kernel = r#"{"enabled": true, "in_sync": true, "routes4": 100000, "overruns": 1}"#;
+    answer(&mut registry, path::KERNEL, serde_json::from_str::<wire::Kernel>(kernel).unwrap());
     registry.get(path::ROUTES, "", routes);
     registry.post(path::ROUTES, "", |request: &Request| {
         let add: wire::RouteAdd = request.json()?;

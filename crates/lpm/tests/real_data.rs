@@ -169,7 +169,9 @@ fn chosen<A: Family>(path: &Path) {
     let chosen = auto::choose(&rib, &Domain::new(), auto::BUDGET).unwrap_or_else(|e| panic!("{e}"));
     let took = start.elapsed();
     println!("{}: {} after {took:?}, {}", path.display(), chosen.algorithm, chosen.why);
-    assert!(A::likely().contains(&chosen.algorithm) && took < Duration::from_secs(1), "{took:?}");
+    // Its builds are optimised where it counts; without that, and beside other tests, they take what they take.
+    let most = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 1 });
+    assert!(A::likely().contains(&chosen.algorithm) && took < most, "{took:?}");
 }
 
 #[test]

@@ -54,6 +54,12 @@ impl HostRules {
         within("on_demand_host.down.gets", down.gets.into(), 1, u32::MAX.into())?;
         for (key, ms) in [("on_demand_host.up.ms", up.ms), ("on_demand_host.down.ms", down.ms)] {
             within(key, ms.into(), SAMPLE_MS.into(), 600_000)?;
+            if !ms.is_multiple_of(SAMPLE_MS) {
+                return Err(KvcacheError::new(
+                    key,
+                    format!("{ms}: the host is read once a second: give thousands"),
+                ));
+            }
         }
         // What the kernel keeps of a name is 15 bytes.
         if let Some(name) = process.as_ref().filter(|name| !(1..=15).contains(&name.len())) {

@@ -176,6 +176,7 @@ fn what_makes_no_sense_is_said_with_its_place() {
         ("watts = 50, ", "", "up.watts: there are none, and on_demand_host.down has some"),
         ("gets = 1000", "gets = 0", "down.gets: 0: give 1 to"),
         ("ms = 3000", "ms = 999", "up.ms: 999: give 1000 to 600000"),
+        ("ms = 3000", "ms = 1500", "up.ms: 1500: the host is read once a second: give thousands"),
         ("ms = 2000", "ms = 600001", "down.ms: 600001: give 1000 to 600000"),
     ] {
         let error = with(from, to);

@@ -30,9 +30,8 @@ const PEER: &str = "peer:nftables";
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 80);
 /// Seconds for which a silent flow is known.
 const KNOWN_S: u32 = 3600;
-/// Sources of `new`, and those that a run has for itself: one comes again when many others have come.
+/// Sources of `new`. Runs divide them: one comes again when many others have come.
 const SOURCES: u32 = 1 << 24;
-const OF_RUN: u32 = 1 << 20;
 
 /// Who is inside: each number another one.
 fn client(n: usize) -> (Ipv4Addr, u16) {
@@ -168,13 +167,9 @@ impl Subject {
         Ok(())
     }
 
-    /// A run of the number.
-    fn measure(&mut self, frames: &[Vec<u8>], run: usize, time: Duration) -> Result<()> {
-        let sources = Sources {
-            first: Ipv4Addr::new(10, 0, 0, 0),
-            count: SOURCES,
-            sent: (run as u32).wrapping_mul(OF_RUN),
-        };
+    /// A run, whose sources begin with that of the number.
+    fn measure(&mut self, frames: &[Vec<u8>], sent: u32, time: Duration) -> Result<()> {
+        let sources = Sources { first: Ipv4Addr::new(10, 0, 0, 0), count: SOURCES, sent };
         let rate = match self.case {
             Case::New => self.lab.forwarded(&frames[..1], Some(sources), time)?,
             _ => self.lab.forwarded(frames, None, time)?,
@@ -201,9 +196,10 @@ fn measure(subjects: &mut [Subject], args: &NfBench, progress: &Progress) -> Res
     }
     let time = Duration::from_secs_f64(args.seconds);
     for run in 0..args.runs {
+        let sent = (SOURCES as usize / args.runs * run) as u32;
         for turn in 0..subjects.len() {
             let at = (turn + run) % subjects.len();
-            subjects[at].measure(&frames, run, time)?;
+            subjects[at].measure(&frames, sent, time)?;
             progress.add(1);
         }
     }
