@@ -370,12 +370,6 @@ pub(crate) fn put_mp_unreach(out: &mut Vec<u8>, value: &[u8]) {
     put(out, MP_UNREACH, value);
 }
 
-/// Appends those with IPv6 addresses.
-#[cfg(test)]
-pub(crate) fn put_extended6(out: &mut Vec<u8>, communities: &[[u8; 20]]) {
-    put(out, IPV6_EXTENDED_COMMUNITIES, communities.as_flattened());
-}
-
 /// Appends extended communities.
 #[cfg(test)]
 pub(crate) fn put_extended(out: &mut Vec<u8>, communities: &[[u8; 8]]) {

@@ -117,6 +117,8 @@ impl<A: InHeader + Address + Into<u128>> Node for Apply<A> {
             match self.redirects.send(reader, target, packet, ON) {
                 Some(verdict) => {
                     packet.set_steer(number);
+                    // NAT's way in, which it passes by, clears it: NAT's way out reads its own notes there.
+                    packet.hash = 0;
                     verdict
                 }
                 None => Verdict::Next(0),

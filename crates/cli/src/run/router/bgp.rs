@@ -189,7 +189,7 @@ impl Router {
 
     /// Hears what peers say, and takes it over if `apply`. Returns whether there was anything.
     pub(super) fn hear_bgp(&self, bgp: &mut Option<Bgp>, now_ns: u64, apply: bool) -> bool {
-        let Some(Bgp { runner, changes, followed }) = bgp else { return false };
+        let Some(Bgp { runner, changes, followed, .. }) = bgp else { return false };
         let progress = runner.poll(now_ns, changes);
         followed.stirred |= progress.bytes > 0 || progress.more || !changes.is_empty();
         followed.follow(runner.speaker(), self, now_ns);

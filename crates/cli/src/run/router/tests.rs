@@ -68,8 +68,17 @@ fn run(
     frames[DMZ].insert(0, (1, answer(DMZ, 200)));
     let mut first = Some(first);
     let sent = [Sent::default(), Sent::default(), Sent::default()];
-    let queues = names.iter().zip(frames).zip(&sent).map(|((name, frames), sent)| {
-        let bursts = frames.into_iter().map(|(ms, bytes)| vec![Frame::at(START_NS + ms * 1_000_000, bytes)]);
+    // One frame a round, in the order of their times: ports in memory do not wait for each other.
+    let mut events: Vec<(u64, usize, Vec<u8>)> = Vec::new();
+    for (port, frames) in frames.into_iter().enumerate() {
+        events.extend(frames.into_iter().map(|(ms, bytes)| (ms, port, bytes)));
+    }
+    events.sort();
+    let queues = names.iter().zip(&sent).enumerate().map(|(port, (name, sent))| {
+        let bursts = events.iter().map(|(ms, at, bytes)| match *at == port {
+            true => vec![Frame::at(START_NS + ms * 1_000_000, bytes.clone())],
+            false => Vec::new(),
+        });
         vec![Box::new(MemoryPort::new(name, bursts).sending_to(sent)) as Box<dyn Port>]
     });
     let memory = Memory::new(1024, 2048).unwrap();
