@@ -54,13 +54,16 @@ fn length(prefix: AnyPrefix) -> u8 {
 mod tests {
     use super::*;
 
+    /// A policy's prefix, and whether its Grantors answer, if it asks any.
+    type Policy = (&'static str, Option<bool>);
+
     #[test]
     fn a_prefix_stands_with_the_grantors_of_its_policies() {
         let (up, down, without) = (Some(true), Some(false), None);
-        let standing = |list: &[(&str, Option<bool>)]| {
+        let standing = |list: &[Policy]| {
             Standing(list.iter().map(|(text, answers)| (read(text).unwrap(), *answers)).collect())
         };
-        let cases: &[(&[(&str, Option<bool>)], bool)] = &[
+        let cases: &[(&[Policy], bool)] = &[
             (&[], true),
             (&[("10.0.0.0/24", up)], true),
             (&[("10.0.0.0/24", down)], false),
