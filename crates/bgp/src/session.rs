@@ -415,6 +415,11 @@ impl Session {
             update::put_end_of_rib(&mut self.output, family);
             self.stats.sent += 1;
         }
+        // We have none, and a peer that restarts waits to hear so (RFC 4724, 4.1).
+        for family in FAMILIES.into_iter().filter(|family| self.reading.flows[at(*family)]) {
+            update::put_end_of_flows(&mut self.output, family);
+            self.stats.sent += 1;
+        }
     }
 
     fn send_exports(&mut self) {

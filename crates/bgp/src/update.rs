@@ -277,22 +277,30 @@ pub fn put_withdrawal(out: &mut Vec<u8>, prefixes: &[Nlri], family: Family, read
         let list = part(&mut rest, reading.add_path[at(family)]);
         match family {
             Family::V4 => put_body(out, &list, &[], &[]),
-            Family::V6 => put_unreach(out, family, &list),
+            Family::V6 => put_unreach(out, family, UNICAST, &list),
         }
     }
 }
+
+/// The number of what is no flow specification (RFC 4760).
+const UNICAST: u8 = 1;
 
 /// Appends the mark that everything of a family has been sent (RFC 4724, 2).
 pub fn put_end_of_rib(out: &mut Vec<u8>, family: Family) {
     match family {
         Family::V4 => put_body(out, &[], &[], &[]),
-        Family::V6 => put_unreach(out, family, &[]),
+        Family::V6 => put_unreach(out, family, UNICAST, &[]),
     }
 }
 
-fn put_unreach(out: &mut Vec<u8>, family: Family, list: &[u8]) {
+/// The same of a family's flow specifications.
+pub fn put_end_of_flows(out: &mut Vec<u8>, family: Family) {
+    put_unreach(out, family, flowspec::SAFI, &[]);
+}
+
+fn put_unreach(out: &mut Vec<u8>, family: Family, safi: u8, list: &[u8]) {
     let mut value = afi(family).to_be_bytes().to_vec();
-    value.push(1);
+    value.push(safi);
     value.extend_from_slice(list);
     let mut bytes = Vec::new();
     attributes::put_mp_unreach(&mut bytes, &value);

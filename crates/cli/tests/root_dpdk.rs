@@ -135,10 +135,17 @@ fn root_a_gatekeeper_asks_from_one_dpdk_device_to_another() {
     let folder = Folder::new();
     folder
         .write("gate.toml", GATEKEEPER)
-        .write("table.txt", "20.0.0.0/8\t1\n20.1.0.0/16\t2\n30.0.0.0/8\t3\n2a00::/12\t2\n");
-    folder.ok("gen traffic --table table.txt --pattern prefix --packets 300 --seed 3 -o in.pcap");
-    let whole = std::fs::read(folder.path("in.pcap")).unwrap();
+        .write("4.txt", "20.0.0.0/8\t1\n20.1.0.0/16\t2\n30.0.0.0/8\t3\n")
+        .write("6.txt", "2a00::/12\t2\n");
+    for family in ["4", "6"] {
+        folder.ok(&format!(
+            "gen traffic --table {family}.txt --pattern prefix --packets 150 --seed 3 -o {family}.pcap"
+        ));
+    }
+    let [mut whole, other] = ["4.pcap", "6.pcap"].map(|name| std::fs::read(folder.path(name)).unwrap());
     folder.write("empty.pcap", &whole[..24]);
+    whole.extend_from_slice(&other[24..]);
+    folder.write("in.pcap", &whole);
     let report = folder.ok("run gate.toml --duration 1 --json").json().pop().unwrap();
     assert_eq!((&report["in"], &report["out"]), (&300.into(), &300.into()), "{report}");
     assert_eq!((&report["gate"]["requests"], &report["held"]), (&300.into(), &0.into()), "{report}");

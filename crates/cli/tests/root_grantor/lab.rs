@@ -292,7 +292,9 @@ impl Twin {
         server.run("ip route replace default via 10.19.0.1 src 10.9.0.2");
         server.run("ip -6 route del default");
         server.run("ip -6 route add default via fd00:19::1 src fd00:9::2");
-        let ways = [port("up", 28, 2), port("down", 19, 1), route(7, 28, 1), route(9, 19, 2)];
+        // The Gatekeeper sends from its address in 8 to either of them.
+        let ways =
+            [port("up", 28, 2), port("down", 19, 1), route(7, 28, 1), route(8, 28, 1), route(9, 19, 2)];
         let config = grantor_config(plan, "grantor2", &ways);
         let grantor = Tidemill::start(folder, "grantor2", &config, &behind, grantor::path::COUNTERS);
         Twin { grantor, _behind: behind }
