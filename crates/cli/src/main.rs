@@ -152,7 +152,7 @@ enum Command {
         tidemill switch add 'priority=100,tcp,tp_dst=22 actions=drop'\n  tidemill switch stations"
     )]
     Switch(live::Switch),
-    /// Cache in the kernel in front of an unchanged memcached: gets over UDP are answered there; or in front of a Redis
+    /// Caches in front of an unchanged memcached, in the kernel or as the role kvcache, or of a Redis: attach, detach, look into them
     #[cfg(target_os = "linux")]
     #[command(
         after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv stats --json\n  tidemill kv top"

@@ -46,7 +46,7 @@ pub(crate) enum BenchCommand {
     Port(port::PortBench),
     /// The mitigator: the shortest DNS responses through its graph on one core, what it adds to a burst's time
     Amp(amp::AmpBench),
-    /// The Gatekeeper server: what the paper's optimisations bring in the worst case, on its configuration and on ours
+    /// The Gatekeeper: its worst case and granted flows on one core; the paper's figures; a flood on a wire, with the offload and without
     Gate(Box<gate::GateBench>),
     /// The Grantor: how fast granted packets go on while its policy loops, leaks, throws or matches patterns for ever (feature lua)
     Grantor(grantor::GrantorBench),
@@ -54,7 +54,7 @@ pub(crate) enum BenchCommand {
     Nf(nf::NfBench),
     /// The switch: HALO's traffic cases by layer, rule sets, changes of rules, a flood of megaflows
     Classify(Box<classify::ClassifyBench>),
-    /// The cache in the kernel before memcached: hits a second, round trips, what it costs where nothing can be cached (root)
+    /// The caches before memcached, in the kernel and the role kvcache: hits a second, round trips, what they cost where nothing can be cached (root)
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     Kv(kv::KvBench),
     /// What a busy control side (route changes, show, trace, reload) costs the packets
