@@ -64,7 +64,7 @@ pub struct GatekeeperSection {
 }
 
 /// What drops packets of declined flows before they come in, and forwards what is not judged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OffloadKind {
     /// Nothing.
@@ -169,7 +169,7 @@ impl Action {
 }
 
 /// What is done where there is no policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DefaultAction {
     /// Routed.
@@ -192,7 +192,7 @@ pub enum DecisionFormat {
 }
 
 /// An order of lookups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// The policy, then the flow, which is found or made in the same step.
@@ -202,7 +202,7 @@ pub enum Order {
 }
 
 /// A way to look up the flows of a burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
     /// One after the other. The baseline.

@@ -3,7 +3,7 @@
 use crate::config::PolicySection;
 use crate::error::PolicyError;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use tidemill_decision::authenticated::Range;
@@ -47,7 +47,7 @@ impl Default for GrantorSection {
 }
 
 /// A format of decisions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DecisionFormat {
     /// Ours, version 2: authenticated, with probes and revocations. It needs keys, the Gatekeepers' own.

@@ -1,7 +1,7 @@
 //! The section `[kvcache]` as written; its comments are the schema's text. What follows from it: [`crate::settings`].
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A bridge of two ports in front of a memcached, that answers gets over UDP from two tiers of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -141,7 +141,7 @@ pub enum PowerSource {
 }
 
 /// What L1 holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inclusion {
     /// All that L0 has.
@@ -152,7 +152,7 @@ pub enum Inclusion {
 }
 
 /// When L1 gets it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Write {
     /// At once.

@@ -335,7 +335,7 @@ pub struct RouterSection {
 }
 
 /// What forwards packets before they come in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OffloadKind {
     /// Nothing.
@@ -411,7 +411,7 @@ pub struct NextHopsSection {
 }
 
 /// Where a neighbor's MAC address comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MacRule {
     /// `02:54` and the label in four bytes, so that whoever reads the output sees the label. Stations on our own links

@@ -1,7 +1,7 @@
 //! The section `[switch]` as written; its comments are the schema's text.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tidemill_classify::Grouping;
@@ -71,7 +71,7 @@ impl SwitchSection {
 }
 
 /// How rules are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Classifier {
     /// By the rules.

@@ -4,7 +4,7 @@ use super::log::LogSection;
 use crate::usage;
 use anyhow::Result;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -293,7 +293,7 @@ pub(crate) enum Cpus {
 }
 
 /// How long to poll in vain.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "run.idle_us: give microseconds, or \"never\"")]
 pub(crate) enum IdleTime {
     /// So many microseconds; 0 sleeps at once.
@@ -303,7 +303,7 @@ pub(crate) enum IdleTime {
 }
 
 /// The word.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Never {
     /// Poll for ever.
@@ -311,7 +311,7 @@ pub(crate) enum Never {
 }
 
 /// Where time comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ClockChoice {
     /// From the capture if every receiving port reads one as fast as it can, else from the wall clock.
