@@ -42,6 +42,18 @@ pub struct MitigatorSection {
     pub offload_pin: Option<String>,
 }
 
+impl MitigatorSection {
+    /// Keys that cannot change while packets flow, besides the port outside, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 4] {
+        [
+            ("tuple", self.tuple == other.tuple),
+            ("entries", self.entries == other.entries),
+            ("offload", self.offload == other.offload),
+            ("offload_pin", self.offload_pin == other.offload_pin),
+        ]
+    }
+}
+
 impl Default for MitigatorSection {
     fn default() -> Self {
         MitigatorSection {

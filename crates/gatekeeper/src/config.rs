@@ -75,6 +75,22 @@ pub enum OffloadKind {
     Xdp,
 }
 
+impl GatekeeperSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 8] {
+        [
+            ("flows", self.flows == other.flows),
+            ("program_flows", self.program_flows == other.program_flows),
+            ("program", self.program == other.program),
+            ("spread", self.spread == other.spread),
+            ("request_queue", self.request_queue == other.request_queue),
+            ("bandwidth", self.bandwidth == other.bandwidth),
+            ("request_percent", self.request_percent == other.request_percent),
+            ("offload", self.offload == other.offload),
+        ]
+    }
+}
+
 impl Default for GatekeeperSection {
     fn default() -> Self {
         GatekeeperSection {

@@ -33,6 +33,17 @@ pub struct GrantorSection {
     pub policy: PolicySection,
 }
 
+impl GrantorSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 3] {
+        [
+            ("policy.queue", self.policy.queue == other.policy.queue),
+            ("policy.wait_ms", self.policy.wait_ms == other.policy.wait_ms),
+            ("policy.fail_safe", self.policy.fail_safe == other.policy.fail_safe),
+        ]
+    }
+}
+
 impl Default for GrantorSection {
     fn default() -> Self {
         GrantorSection {

@@ -59,6 +59,22 @@ impl Default for SwitchSection {
 }
 
 impl SwitchSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 10] {
+        [
+            ("tables", self.tables == other.tables),
+            ("rules", self.rules == other.rules),
+            ("classifier", self.classifier == other.classifier),
+            ("exact", self.exact == other.exact),
+            ("signatures", self.signatures == other.signatures),
+            ("megaflows", self.megaflows == other.megaflows),
+            ("masks", self.masks == other.masks),
+            ("stations", self.stations == other.stations),
+            ("station_age_s", self.station_age_s == other.station_age_s),
+            ("vlans", self.vlans == other.vlans),
+        ]
+    }
+
     /// One worker's caches.
     pub fn caches(&self) -> Settings {
         Settings {

@@ -622,6 +622,30 @@ impl Config {
         Ok(())
     }
 
+    /// What cannot change while it runs, whatever it is, each with whether `other` has the same.
+    pub(crate) fn fixed_sections(&self, other: &Self) -> [(&'static str, bool); 9] {
+        [
+            ("role", self.role == other.role),
+            ("port", self.port == other.port),
+            ("run", self.run == other.run),
+            ("memory", self.memory == other.memory),
+            ("remap", self.remap == other.remap),
+            ("dpdk", self.dpdk == other.dpdk),
+            ("control", self.control == other.control),
+            ("assets", self.assets == other.assets),
+            ("ipfix", self.ipfix == other.ipfix),
+        ]
+    }
+
+    /// What else cannot where packets are routed.
+    pub(crate) fn fixed_routing(&self, other: &Self) -> [(&'static str, bool); 3] {
+        [
+            ("table", self.table == other.table),
+            ("updates", self.updates == other.updates),
+            ("state", self.state == other.state),
+        ]
+    }
+
     /// A section that is there and that the role makes nothing of.
     fn foreign_section(&self) -> Option<&'static str> {
         let routers = [

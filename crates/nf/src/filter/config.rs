@@ -53,6 +53,23 @@ pub struct FilterSection {
     pub handover_s: u32,
 }
 
+impl FilterSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 9] {
+        [
+            ("states", self.states == other.states),
+            ("half_open", self.half_open == other.half_open),
+            ("half_open_per_source", self.half_open_per_source == other.half_open_per_source),
+            ("unanswered", self.unanswered == other.unanswered),
+            ("unanswered_per_source", self.unanswered_per_source == other.unanswered_per_source),
+            ("states_per_source", self.states_per_source == other.states_per_source),
+            ("fragments", self.fragments == other.fragments),
+            ("handover", self.handover == other.handover),
+            ("handover_s", self.handover_s == other.handover_s),
+        ]
+    }
+}
+
 impl Default for FilterSection {
     fn default() -> Self {
         FilterSection {

@@ -58,6 +58,28 @@ pub struct NatSection {
     pub deterministic: Option<DeterministicConfig>,
 }
 
+impl NatSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 14] {
+        [
+            ("pool", self.pool == other.pool),
+            ("ports", self.ports == other.ports),
+            ("filtering", self.filtering == other.filtering),
+            ("pooling", self.pooling == other.pooling),
+            ("mappings", self.mappings == other.mappings),
+            ("sessions", self.sessions == other.sessions),
+            ("host_mappings", self.host_mappings == other.host_mappings),
+            ("host_sessions", self.host_sessions == other.host_sessions),
+            ("source_sessions", self.source_sessions == other.source_sessions),
+            ("fragments", self.fragments == other.fragments),
+            ("handover", self.handover == other.handover),
+            ("handover_s", self.handover_s == other.handover_s),
+            ("static", self.fixed == other.fixed),
+            ("deterministic", self.deterministic == other.deterministic),
+        ]
+    }
+}
+
 impl Default for NatSection {
     fn default() -> Self {
         NatSection {
