@@ -29,7 +29,7 @@ pub struct GatekeeperSection {
     pub idle_s: u32,
     /// The bandwidth of the way to the Grantors: `"10 Gbps"`, `"500 Mbps"`, or bits per second.
     pub bandwidth: Bandwidth,
-    /// How much of it requests may use, in percent; 1 to 100.
+    /// How much of `bandwidth` requests may use, in percent; 1 to 100.
     pub request_percent: u8,
     /// Requests that each worker keeps waiting at most; 1 to 65,536. Each occupies a frame.
     pub request_queue: usize,

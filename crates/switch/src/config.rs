@@ -30,7 +30,7 @@ pub struct SwitchSection {
     pub signatures: usize,
     /// Megaflows that each worker keeps.
     pub megaflows: usize,
-    /// Masks that they may have, up to 16,383.
+    /// Masks that `megaflows` may have, up to 16,383.
     pub masks: usize,
     /// Stations that the bridge knows.
     pub stations: usize,

@@ -185,14 +185,14 @@ pub(crate) struct RunSection {
     pub(crate) stages: Vec<Vec<String>>,
     /// How many microseconds a worker that finds nothing looks again and again before it sleeps, or "never".
     pub(crate) idle_us: IdleTime,
-    /// How many microseconds it then sleeps at most while there are ports that cannot wake it. Network interfaces can.
+    /// How many microseconds a worker that finds nothing sleeps at most, after `idle_us`, while there are ports that cannot wake it. Network interfaces can.
     pub(crate) nap_us: u64,
     /// Where time comes from.
     pub(crate) clock: ClockChoice,
     /// The user to become once ports, sockets and tables are there, of the capabilities with those that ports need to come back; only root can. What is read or written later
     /// (tokens, the state file, this file in a reload) has to be that user's to read or write. With systemd's `User=` and `AmbientCapabilities=` the service has that user and these capabilities from the start, and keeps them.
     pub(crate) user: Option<String>,
-    /// The group to become with it; the user's own, unless this says another.
+    /// The group to become with `user`; the user's own, unless this says another.
     pub(crate) group: Option<String>,
     /// Whether workers can open neither files nor sockets, nor start programs, once they have begun (seccomp, Landlock): who takes one over by a packet has nothing but what is
     /// open already, and the memory of the process. A device that goes away does not come back then before a restart.
