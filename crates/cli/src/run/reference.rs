@@ -116,7 +116,8 @@ impl<'a> Page<'a> {
         page.line("");
         let mut sections = page.keys("", schema, "");
         for (part, names) in PARTS {
-            let (these, others) = sections.into_iter().partition(|section| names.contains(&&*section.path));
+            let (these, others): (Vec<_>, Vec<_>) =
+                sections.into_iter().partition(|section| names.contains(&section.path.as_str()));
             sections = others;
             page.part(part, these, names);
         }
