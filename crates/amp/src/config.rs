@@ -1,7 +1,7 @@
 //! The section `[mitigator]` as written; its comments are the schema's text. What follows from it: [`crate::settings`].
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A bridge of two ports that keeps reflected UDP floods away from those who did not ask. Everything has a default.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -42,6 +42,18 @@ pub struct MitigatorSection {
     pub offload_pin: Option<String>,
 }
 
+impl MitigatorSection {
+    /// Keys that cannot change while packets flow, besides the port outside, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 4] {
+        [
+            ("tuple", self.tuple == other.tuple),
+            ("entries", self.entries == other.entries),
+            ("offload", self.offload == other.offload),
+            ("offload_pin", self.offload_pin == other.offload_pin),
+        ]
+    }
+}
+
 impl Default for MitigatorSection {
     fn default() -> Self {
         MitigatorSection {
@@ -80,7 +92,7 @@ pub fn protocol_name(port: u16) -> Option<&'static str> {
 }
 
 /// A protocol.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "mitigator.protocols: give a name, such as \"dns\", or a UDP port")]
 pub enum ProtocolItem {
     /// By its name.
@@ -112,7 +124,7 @@ pub struct AllowTable {
 }
 
 /// What drops below us.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OffloadKind {
     /// Nothing.

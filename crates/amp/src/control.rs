@@ -210,15 +210,9 @@ impl MitigatorControl {
     pub fn reload(&mut self, section: &MitigatorSection) -> Result<(), AmpError> {
         let mut settings = Settings::new(section)?;
         let outside = sides(section, &self.ports)?;
-        let old = &self.section;
-        let changed = [
-            ("outside", outside != self.outside),
-            ("tuple", section.tuple != old.tuple),
-            ("entries", section.entries != old.entries),
-            ("offload", section.offload != old.offload),
-            ("offload_pin", section.offload_pin != old.offload_pin),
-        ];
-        let keys: Vec<&str> = changed.iter().filter(|(_, changed)| *changed).map(|(key, _)| *key).collect();
+        let same =
+            [("outside", outside == self.outside)].into_iter().chain(section.fixed_keys(&self.section));
+        let keys: Vec<&str> = same.filter(|(_, same)| !same).map(|(key, _)| key).collect();
         if !keys.is_empty() {
             return Err(AmpError::Restart(keys.join(", mitigator.")));
         }

@@ -10,7 +10,7 @@ use crate::message::{self, FAMILIES, Frame, HEADER_BYTES, LONGEST_EXTENDED, Open
 use crate::rib::{Change, PeerId, Rib};
 use crate::update::Update;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MESSAGE_MAX_BYTES: usize = 1 << 20;
 const PEERS_MAX: usize = 4096;
 
 /// Which of the tables that a router tells of are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum View {
     /// What its peers have sent.

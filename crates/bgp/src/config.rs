@@ -9,7 +9,7 @@ use crate::session::Export;
 use crate::signature::{AoAlgorithm, AoKey, SECRET_MAX, Signature};
 use crate::speaker::{PeerConfig, SpeakerConfig};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -126,7 +126,7 @@ pub struct AoSection {
 }
 
 /// A family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FamilyName {
     /// IPv4 unicast.

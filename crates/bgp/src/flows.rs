@@ -6,7 +6,7 @@ use crate::attributes::Attributes;
 use crate::flowspec::FlowSpec;
 use crate::rib::PeerId;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub use crate::rib::Invalid;
 pub use redirect::{Redirect, RouteTarget};
 
 /// Whether a peer's flow specifications are taken.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowTrust {
     /// They are not asked for.

@@ -2,7 +2,7 @@
 //! One of the named homes of `unsafe`.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,7 +33,7 @@ pub struct AoKey {
 }
 
 /// Algorithms of TCP-AO (RFC 5926).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AoAlgorithm {
     /// KDF_HMAC_SHA1 and HMAC-SHA-1-96.
     #[default]

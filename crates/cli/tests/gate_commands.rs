@@ -243,6 +243,7 @@ fn a_full_disk_is_an_error_with_its_place() {
         "check gate.toml",
         "check gate.toml --dot",
         "check --schema",
+        "check --reference",
         "completions bash",
         "--help",
         "gate --help",

@@ -271,6 +271,16 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
 }
 
 #[test]
+fn the_page_about_the_configuration_is_what_check_prints() {
+    let printed = Folder::new().ok("check --reference").out;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../CONFIGURATION.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let other = printed.lines().zip(page.lines()).find(|(printed, page)| printed != page);
+    let what = "CONFIGURATION.md is not what this program takes. Make it anew: cargo run --release -- check --reference > CONFIGURATION.md";
+    assert!(printed == page, "{what}\n{other:?}");
+}
+
+#[test]
 fn check_finds_what_is_wrong_with_an_interface_that_is_not_there() {
     let folder = folder();
     let wire = "version = 1\nrole = \"router\"\n[[port]]\nname = \"a\"\nkind = \"af_packet\"\ninterface = \"tm-none\"\n";

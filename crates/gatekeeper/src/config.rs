@@ -29,7 +29,7 @@ pub struct GatekeeperSection {
     pub idle_s: u32,
     /// The bandwidth of the way to the Grantors: `"10 Gbps"`, `"500 Mbps"`, or bits per second.
     pub bandwidth: Bandwidth,
-    /// How much of it requests may use, in percent; 1 to 100.
+    /// How much of `bandwidth` requests may use, in percent; 1 to 100.
     pub request_percent: u8,
     /// Requests that each worker keeps waiting at most; 1 to 65,536. Each occupies a frame.
     pub request_queue: usize,
@@ -64,7 +64,7 @@ pub struct GatekeeperSection {
 }
 
 /// What drops packets of declined flows before they come in, and forwards what is not judged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OffloadKind {
     /// Nothing.
@@ -73,6 +73,22 @@ pub enum OffloadKind {
     /// An XDP program on network interfaces, in their drivers where these can (Linux; feature `xdp`): drops on those of ports in front, forwards from all (`router.offload_mb` is its memory for routes; not with
     /// `bgp.flowspec`). It has room for 65,536 flows of each family; what it does not deal with comes in as ever. Where it cannot be loaded the gatekeeper says why, and works without it.
     Xdp,
+}
+
+impl GatekeeperSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 8] {
+        [
+            ("flows", self.flows == other.flows),
+            ("program_flows", self.program_flows == other.program_flows),
+            ("program", self.program == other.program),
+            ("spread", self.spread == other.spread),
+            ("request_queue", self.request_queue == other.request_queue),
+            ("bandwidth", self.bandwidth == other.bandwidth),
+            ("request_percent", self.request_percent == other.request_percent),
+            ("offload", self.offload == other.offload),
+        ]
+    }
 }
 
 impl Default for GatekeeperSection {
@@ -169,7 +185,7 @@ impl Action {
 }
 
 /// What is done where there is no policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DefaultAction {
     /// Routed.
@@ -192,7 +208,7 @@ pub enum DecisionFormat {
 }
 
 /// An order of lookups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// The policy, then the flow, which is found or made in the same step.
@@ -202,7 +218,7 @@ pub enum Order {
 }
 
 /// A way to look up the flows of a burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
     /// One after the other. The baseline.

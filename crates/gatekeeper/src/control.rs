@@ -283,17 +283,7 @@ impl GatekeeperControl {
         section: &GatekeeperSection,
         interfaces: &Interfaces,
     ) -> Result<Prepared, GateError> {
-        let old = &self.section;
-        for (key, same) in [
-            ("flows", section.flows == old.flows),
-            ("program_flows", section.program_flows == old.program_flows),
-            ("program", section.program == old.program),
-            ("spread", section.spread == old.spread),
-            ("request_queue", section.request_queue == old.request_queue),
-            ("bandwidth", section.bandwidth == old.bandwidth),
-            ("request_percent", section.request_percent == old.request_percent),
-            ("offload", section.offload == old.offload),
-        ] {
+        for (key, same) in section.fixed_keys(&self.section) {
             if !same {
                 return Err(GateError::Restart(key.into()));
             }

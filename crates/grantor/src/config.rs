@@ -70,7 +70,7 @@ pub enum Parameter {
 }
 
 /// What is answered where a policy fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields, tag = "action")]
 pub enum FailSafeConfig {
     /// The flow is declined, and its packet dropped. For those who would rather be closed than flooded.

@@ -354,12 +354,7 @@ impl GrantorControl {
     /// # Errors
     /// Keys that cannot change while packets flow.
     pub fn prepare(&self, section: &GrantorSection) -> Result<Preparation, PolicyError> {
-        let (old, new) = (&self.section.policy, &section.policy);
-        for (key, same) in [
-            ("policy.queue", new.queue == old.queue),
-            ("policy.wait_ms", new.wait_ms == old.wait_ms),
-            ("policy.fail_safe", new.fail_safe == old.fail_safe),
-        ] {
+        for (key, same) in section.fixed_keys(&self.section) {
             if !same {
                 return Err(PolicyError::Restart(key.into()));
             }

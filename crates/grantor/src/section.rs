@@ -3,7 +3,7 @@
 use crate::config::PolicySection;
 use crate::error::PolicyError;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use tidemill_decision::authenticated::Range;
@@ -33,6 +33,17 @@ pub struct GrantorSection {
     pub policy: PolicySection,
 }
 
+impl GrantorSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 3] {
+        [
+            ("policy.queue", self.policy.queue == other.policy.queue),
+            ("policy.wait_ms", self.policy.wait_ms == other.policy.wait_ms),
+            ("policy.fail_safe", self.policy.fail_safe == other.policy.fail_safe),
+        ]
+    }
+}
+
 impl Default for GrantorSection {
     fn default() -> Self {
         GrantorSection {
@@ -47,7 +58,7 @@ impl Default for GrantorSection {
 }
 
 /// A format of decisions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DecisionFormat {
     /// Ours, version 2: authenticated, with probes and revocations. It needs keys, the Gatekeepers' own.

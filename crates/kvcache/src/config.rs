@@ -1,7 +1,7 @@
 //! The section `[kvcache]` as written; its comments are the schema's text. What follows from it: [`crate::settings`].
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A bridge of two ports in front of a memcached, that answers gets over UDP from two tiers of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -82,11 +82,11 @@ impl Default for KvcacheSection {
 pub struct OnDemandSection {
     /// Gets a second (of one key in text over UDP, of clients that are answered) above which the cache answers; at least 2.
     pub up: u32,
-    /// On the mean over so many milliseconds; 100 to 60,000, in hundreds.
+    /// `up` is about the mean over so many milliseconds; 100 to 60,000, in hundreds.
     pub up_ms: u32,
     /// Gets a second below which memcached answers; at least 1, and below `up`.
     pub down: u32,
-    /// On the mean over so many milliseconds; as of `up_ms`.
+    /// `down` is about the mean over so many milliseconds; 100 to 60,000, in hundreds.
     pub down_ms: u32,
 }
 
@@ -112,7 +112,7 @@ pub struct HostUpSection {
     pub cpu: u32,
     /// Watts; at least 2. Without it (here and in `down`) power is not looked at.
     pub watts: Option<u32>,
-    /// On the mean over so many milliseconds; 1,000 to 600,000, in thousands.
+    /// Percent and watts are means over so many milliseconds; 1,000 to 600,000, in thousands.
     pub ms: u32,
 }
 
@@ -126,7 +126,7 @@ pub struct HostDownSection {
     pub watts: Option<u32>,
     /// Gets a second, whoever answers them (of one key in text over UDP, of clients that are answered); at least 1.
     pub gets: u32,
-    /// As of `up`.
+    /// Percent, watts and gets are means over so many milliseconds; 1,000 to 600,000, in thousands.
     pub ms: u32,
 }
 
@@ -141,7 +141,7 @@ pub enum PowerSource {
 }
 
 /// What L1 holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inclusion {
     /// All that L0 has.
@@ -152,7 +152,7 @@ pub enum Inclusion {
 }
 
 /// When L1 gets it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Write {
     /// At once.
@@ -190,11 +190,11 @@ pub struct L1Section {
     pub entries: usize,
     /// Places that a key can lie in; 1 to 16.
     pub ways: usize,
-    /// As of L0.
+    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"random"`.
     pub policy: String,
     /// Memory for answers, MiB.
     pub memory_mib: usize,
-    /// How that is divided into chunks of 64, 128, 256, 512, 1024 and 2048 bytes: a type of Table 3.6 (Tokusashi 2019), `"A"` to `"E"`.
+    /// How `memory_mib` is divided into chunks of 64, 128, 256, 512, 1024 and 2048 bytes: a type of Table 3.6 (Tokusashi 2019), `"A"` to `"E"`.
     pub slab: String,
 }
 

@@ -34,6 +34,23 @@ pub struct RouterConfig {
     pub next_hops: Option<NextHopsSection>,
 }
 
+impl RouterConfig {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 9] {
+        [
+            ("router.algorithm", self.router.algorithm == other.router.algorithm),
+            ("router.algorithm6", self.router.algorithm6 == other.router.algorithm6),
+            ("router.coalesce_tcp", self.router.coalesce_tcp == other.router.coalesce_tcp),
+            ("router.offload", self.router.offload == other.router.offload),
+            ("router.offload_mb", self.router.offload_mb == other.router.offload_mb),
+            ("vrf", self.vrf == other.vrf),
+            ("neighbors.limit", self.neighbors.limit == other.neighbors.limit),
+            ("kernel", self.kernel == other.kernel),
+            ("queue", self.queue == other.queue),
+        ]
+    }
+}
+
 /// One port, or one VLAN of a port, as an interface of the router.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -335,7 +352,7 @@ pub struct RouterSection {
 }
 
 /// What forwards packets before they come in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OffloadKind {
     /// Nothing.
@@ -411,7 +428,7 @@ pub struct NextHopsSection {
 }
 
 /// Where a neighbor's MAC address comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MacRule {
     /// `02:54` and the label in four bytes, so that whoever reads the output sees the label. Stations on our own links

@@ -475,27 +475,11 @@ impl RouterControl {
         let restart = |key: &str| {
             ConfigError::new(key, "cannot change while the router runs: put it back, or restart the router")
         };
-        let (old, new) = (&self.config.router, &config.router);
-        if old.algorithm != new.algorithm || old.algorithm6 != new.algorithm6 {
-            return Err(restart("router.algorithm").into());
+        if let Some((key, _)) = config.fixed_keys(&self.config).into_iter().find(|(_, same)| !same) {
+            return Err(restart(key).into());
         }
-        if old.coalesce_tcp != new.coalesce_tcp {
-            return Err(restart("router.coalesce_tcp").into());
-        }
-        if (old.offload, old.offload_mb) != (new.offload, new.offload_mb) {
-            return Err(restart("router.offload").into());
-        }
-        if vrf_names(config)? != self.vrfs || self.config.vrf != config.vrf {
+        if vrf_names(config)? != self.vrfs {
             return Err(restart("vrf").into());
-        }
-        if self.config.neighbors.limit != config.neighbors.limit {
-            return Err(restart("neighbors.limit").into());
-        }
-        if self.config.kernel != config.kernel {
-            return Err(restart("kernel").into());
-        }
-        if self.config.queue != config.queue {
-            return Err(restart("queue").into());
         }
         let before = &self.settings.current().interfaces;
         let settings = settings::settings(config, &self.ports, &self.devices, Some(before))?;

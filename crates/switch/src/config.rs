@@ -1,7 +1,7 @@
 //! The section `[switch]` as written; its comments are the schema's text.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tidemill_classify::Grouping;
@@ -30,7 +30,7 @@ pub struct SwitchSection {
     pub signatures: usize,
     /// Megaflows that each worker keeps.
     pub megaflows: usize,
-    /// Masks that they may have, up to 16,383.
+    /// Masks that `megaflows` may have, up to 16,383.
     pub masks: usize,
     /// Stations that the bridge knows.
     pub stations: usize,
@@ -59,6 +59,22 @@ impl Default for SwitchSection {
 }
 
 impl SwitchSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 10] {
+        [
+            ("tables", self.tables == other.tables),
+            ("rules", self.rules == other.rules),
+            ("classifier", self.classifier == other.classifier),
+            ("exact", self.exact == other.exact),
+            ("signatures", self.signatures == other.signatures),
+            ("megaflows", self.megaflows == other.megaflows),
+            ("masks", self.masks == other.masks),
+            ("stations", self.stations == other.stations),
+            ("station_age_s", self.station_age_s == other.station_age_s),
+            ("vlans", self.vlans == other.vlans),
+        ]
+    }
+
     /// One worker's caches.
     pub fn caches(&self) -> Settings {
         Settings {
@@ -71,7 +87,7 @@ impl SwitchSection {
 }
 
 /// How rules are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Classifier {
     /// By the rules.

@@ -355,20 +355,8 @@ impl SwitchControl {
     /// # Errors
     /// What is wrong with it, or which key would need a restart.
     pub fn reload(&mut self, section: &SwitchSection) -> Result<Loaded, SwitchError> {
-        let old = &self.section;
-        let fixed = [
-            ("tables", old.tables == section.tables),
-            ("rules", old.rules == section.rules),
-            ("classifier", old.classifier == section.classifier),
-            ("exact", old.exact == section.exact),
-            ("signatures", old.signatures == section.signatures),
-            ("megaflows", old.megaflows == section.megaflows),
-            ("masks", old.masks == section.masks),
-            ("stations", old.stations == section.stations),
-            ("station_age_s", old.station_age_s == section.station_age_s),
-            ("vlans", old.vlans == section.vlans),
-        ];
-        if let Some((key, _)) = fixed.into_iter().find(|(_, same)| !same) {
+        let mut fixed = section.fixed_keys(&self.section).into_iter();
+        if let Some((key, _)) = fixed.find(|(_, same)| !same) {
             return Err(SwitchError::Restart(key));
         }
         let before = std::mem::replace(&mut self.section, section.clone());

@@ -5,7 +5,7 @@
 //! /usr/lib/systemd/system/tidemill{,@}.service
 //! /usr/share/man/man1/*.1.gz                     a page for each command
 //! /usr/share/bash-completion/completions/tidemill
-//! /usr/share/doc/tidemill/                       README, changelog, copyright, examples
+//! /usr/share/doc/tidemill/                       README, configuration, changelog, copyright, examples
 //! /etc/tidemill/tidemill.toml                    a conffile: what an operator changed stays
 //! ```
 
@@ -81,7 +81,7 @@ fn make(binary: &Path, out: &Path, revision: u32) -> Result<PathBuf> {
         put(&packaging.join("systemd").join(unit), &format!("usr/lib/systemd/system/{unit}"), 0o644)?;
     }
     put(&packaging.join("tidemill.toml"), "etc/tidemill/tidemill.toml", 0o644)?;
-    for file in ["README.md", "CHANGELOG.md"] {
+    for file in ["README.md", "CONFIGURATION.md", "CHANGELOG.md"] {
         put(&env::root().join(file), &format!("{doc}/{file}"), 0o644)?;
     }
     compress(&root.join(doc).join("CHANGELOG.md"))?;

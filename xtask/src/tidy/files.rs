@@ -7,7 +7,7 @@ use super::{File, source};
 const LONGEST: usize = 800;
 
 /// Pages of the repository that must be there.
-const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md", "GLOSSARY.md", "CHANGELOG.md"];
+const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md", "CONFIGURATION.md", "GLOSSARY.md", "CHANGELOG.md"];
 
 pub(crate) fn check(files: &[File], findings: &mut Vec<String>) {
     for page in PAGES {

@@ -4,7 +4,7 @@ use super::log::LogSection;
 use crate::usage;
 use anyhow::Result;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -185,14 +185,14 @@ pub(crate) struct RunSection {
     pub(crate) stages: Vec<Vec<String>>,
     /// How many microseconds a worker that finds nothing looks again and again before it sleeps, or "never".
     pub(crate) idle_us: IdleTime,
-    /// How many microseconds it then sleeps at most while there are ports that cannot wake it. Network interfaces can.
+    /// How many microseconds a worker that finds nothing sleeps at most, after `idle_us`, while there are ports that cannot wake it. Network interfaces can.
     pub(crate) nap_us: u64,
     /// Where time comes from.
     pub(crate) clock: ClockChoice,
     /// The user to become once ports, sockets and tables are there, of the capabilities with those that ports need to come back; only root can. What is read or written later
     /// (tokens, the state file, this file in a reload) has to be that user's to read or write. With systemd's `User=` and `AmbientCapabilities=` the service has that user and these capabilities from the start, and keeps them.
     pub(crate) user: Option<String>,
-    /// The group to become with it; the user's own, unless this says another.
+    /// The group to become with `user`; the user's own, unless this says another.
     pub(crate) group: Option<String>,
     /// Whether workers can open neither files nor sockets, nor start programs, once they have begun (seccomp, Landlock): who takes one over by a packet has nothing but what is
     /// open already, and the memory of the process. A device that goes away does not come back then before a restart.
@@ -293,7 +293,7 @@ pub(crate) enum Cpus {
 }
 
 /// How long to poll in vain.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "run.idle_us: give microseconds, or \"never\"")]
 pub(crate) enum IdleTime {
     /// So many microseconds; 0 sleeps at once.
@@ -303,7 +303,7 @@ pub(crate) enum IdleTime {
 }
 
 /// The word.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Never {
     /// Poll for ever.
@@ -311,7 +311,7 @@ pub(crate) enum Never {
 }
 
 /// Where time comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ClockChoice {
     /// From the capture if every receiving port reads one as fast as it can, else from the wall clock.
@@ -620,6 +620,30 @@ impl Config {
             return Err(format!("updates.speed = {}: give 0 or a positive factor", updates.speed));
         }
         Ok(())
+    }
+
+    /// What cannot change while it runs, whatever it is, each with whether `other` has the same.
+    pub(crate) fn fixed_sections(&self, other: &Self) -> [(&'static str, bool); 9] {
+        [
+            ("role", self.role == other.role),
+            ("port", self.port == other.port),
+            ("run", self.run == other.run),
+            ("memory", self.memory == other.memory),
+            ("remap", self.remap == other.remap),
+            ("dpdk", self.dpdk == other.dpdk),
+            ("control", self.control == other.control),
+            ("assets", self.assets == other.assets),
+            ("ipfix", self.ipfix == other.ipfix),
+        ]
+    }
+
+    /// What else cannot where packets are routed.
+    pub(crate) fn fixed_routing(&self, other: &Self) -> [(&'static str, bool); 3] {
+        [
+            ("table", self.table == other.table),
+            ("updates", self.updates == other.updates),
+            ("state", self.state == other.state),
+        ]
     }
 
     /// A section that is there and that the role makes nothing of.

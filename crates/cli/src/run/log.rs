@@ -3,7 +3,7 @@
 use super::service::lock;
 use super::watch::KINDS;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use tidemill_control::schema::{self, Severity};
@@ -16,7 +16,7 @@ const OF_ROLES: [&str; 8] =
 const USUAL: &str = "default";
 
 /// How much is said.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// What went wrong.

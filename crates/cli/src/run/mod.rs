@@ -14,6 +14,7 @@ mod log;
 mod metrics;
 mod mitigator;
 mod nat;
+mod reference;
 mod report;
 mod role;
 mod room;
@@ -96,11 +97,11 @@ pub(crate) struct RunArgs {
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  tidemill check router.toml\n  tidemill check router.toml --dot | dot -Tsvg > graph.svg\n  \
-    tidemill check --schema > schema.json"
+    tidemill check --reference | less\n  tidemill check --schema > schema.json"
 )]
 pub(crate) struct CheckArgs {
     /// The configuration, or a scenario (TOML)
-    #[arg(required_unless_present = "schema")]
+    #[arg(required_unless_present_any = ["schema", "reference"])]
     config: Option<PathBuf>,
     /// Print the graph in Graphviz's language
     #[arg(long)]
@@ -108,6 +109,9 @@ pub(crate) struct CheckArgs {
     /// Print the configuration's JSON schema
     #[arg(long)]
     schema: bool,
+    /// Print every key of the configuration with its default and meaning, as Markdown (CONFIGURATION.md)
+    #[arg(long, conflicts_with = "schema")]
+    reference: bool,
 }
 
 /// Options of `tidemill replay`.
@@ -289,6 +293,10 @@ fn print(outcome: &Outcome, service: &Service, json: bool) -> Result<bool> {
 pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     if args.schema {
         println!("{}", serde_json::to_string_pretty(&schemars::schema_for!(Config))?);
+        return Ok(true);
+    }
+    if args.reference {
+        print!("{}", reference::page()?);
         return Ok(true);
     }
     let Some(path) = args.config else { return Err(usage("give a configuration")) };

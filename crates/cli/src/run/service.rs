@@ -161,18 +161,7 @@ impl Service {
         let name = self.path.display().to_string();
         let current = lock(&self.config).clone();
         // What the command line has overridden stays overridden: these are compared as they are written.
-        let same = [
-            ("role", new.role == current.role),
-            ("port", new.port == current.port),
-            ("run", new.run == current.run),
-            ("memory", new.memory == current.memory),
-            ("remap", new.remap == current.remap),
-            ("dpdk", new.dpdk == current.dpdk),
-            ("control", new.control == current.control),
-            ("assets", new.assets == current.assets),
-            ("ipfix", new.ipfix == current.ipfix),
-        ];
-        unchanged(&name, &same)?;
+        unchanged(&name, &new.fixed_sections(&current))?;
         // Tokens and certificates are read anew, and refused before anything has changed.
         let tcp = new.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
         let left = self.role.reload(&name, &current, &new, &text)?;

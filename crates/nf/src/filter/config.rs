@@ -12,45 +12,62 @@ pub struct FilterSection {
     pub rules: Option<PathBuf>,
     /// Connections that each worker has room for, of each family.
     pub states: usize,
-    /// How many of them one source may have begun (of IPv6: one /64). Who has so many begins no more.
+    /// How many connections one source may have begun (of IPv6: one /64). Who has so many begins no more.
     pub states_per_source: u32,
-    /// Of those how many may be half-open TCP connections. Who comes when there are so many has the oldest give way.
+    /// Of `states` how many may be half-open TCP connections. Who comes when there are so many has the oldest give way.
     pub half_open: usize,
     /// How many half-open connections one source may have. Its own oldest gives way.
     pub half_open_per_source: u32,
     /// Of `states` how many may be of other protocols than TCP, and not answered yet; half of them at most. Who comes when there are so many has the oldest give way: it may come again.
     pub unanswered: usize,
-    /// How many such one source may have. Its own oldest gives way.
+    /// How many unanswered connections of other protocols than TCP one source may have. Its own oldest gives way.
     pub unanswered_per_source: u32,
     /// Whether connections that new rules or tables do not allow end with their next packet. If not they go on as they are.
     pub recheck: bool,
     /// Seconds after which a silent TCP connection that is being opened is forgotten.
     pub tcp_opening_s: u32,
-    /// The same of one that is open.
+    /// Seconds after which a silent TCP connection that is open is forgotten.
     pub tcp_established_s: u32,
-    /// The same of one that one side has closed.
+    /// Seconds after which a silent TCP connection that one side has closed is forgotten.
     pub tcp_closing_s: u32,
-    /// The same of one that both sides have closed, or that was reset.
+    /// Seconds after which a TCP connection that both sides have closed, or that was reset, is forgotten.
     pub tcp_closed_s: u32,
     /// Seconds after which a UDP connection that nobody has answered is forgotten.
     pub udp_first_s: u32,
-    /// The same of one that was answered.
+    /// Seconds after which a silent UDP connection that was answered is forgotten.
     pub udp_s: u32,
     /// Seconds after which an ICMP echo's connection is forgotten.
     pub icmp_s: u32,
-    /// The same of other protocols.
+    /// Seconds after which a silent connection of any other protocol is forgotten.
     pub other_s: u32,
     /// Fragments that wait for the first of their packet, on each worker, of each family; 0 refuses those that come before it. Each occupies a frame.
     pub fragments: usize,
-    /// Seconds for which they wait, and for which the fragments of a packet are known; 1 to 60.
+    /// Seconds for which such `fragments` wait, and for which the fragments of a packet are known; 1 to 60.
     pub fragment_s: u32,
     /// Lines that each worker logs in a second, of each family. Packets of rules with `log` beyond that are counted only.
     pub log_per_s: u32,
     /// A file, relative to this file's folder, that answered connections are written to, and read from when the filter starts, so that they go on after a restart or on
     /// another box that has this configuration and the file, as far as its rules allow them.
     pub handover: Option<PathBuf>,
-    /// Seconds between two of its versions, 1 to 3600; one more is written when the filter stops.
+    /// Seconds between two versions of the file `handover`, 1 to 3600; one more is written when the filter stops.
     pub handover_s: u32,
+}
+
+impl FilterSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 9] {
+        [
+            ("states", self.states == other.states),
+            ("half_open", self.half_open == other.half_open),
+            ("half_open_per_source", self.half_open_per_source == other.half_open_per_source),
+            ("unanswered", self.unanswered == other.unanswered),
+            ("unanswered_per_source", self.unanswered_per_source == other.unanswered_per_source),
+            ("states_per_source", self.states_per_source == other.states_per_source),
+            ("fragments", self.fragments == other.fragments),
+            ("handover", self.handover == other.handover),
+            ("handover_s", self.handover_s == other.handover_s),
+        ]
+    }
 }
 
 impl Default for FilterSection {

@@ -463,18 +463,7 @@ impl FilterControl {
     /// Which key cannot change, or which place of the file is wrong.
     pub fn prepare(&self, files: FilterFiles, interfaces: &Interfaces) -> Result<Prepared, FilterError> {
         let FilterFiles { section, times, path, file, sets } = files;
-        let old = &self.section;
-        for (key, same) in [
-            ("states", section.states == old.states),
-            ("half_open", section.half_open == old.half_open),
-            ("half_open_per_source", section.half_open_per_source == old.half_open_per_source),
-            ("unanswered", section.unanswered == old.unanswered),
-            ("unanswered_per_source", section.unanswered_per_source == old.unanswered_per_source),
-            ("states_per_source", section.states_per_source == old.states_per_source),
-            ("fragments", section.fragments == old.fragments),
-            ("handover", section.handover == old.handover),
-            ("handover_s", section.handover_s == old.handover_s),
-        ] {
+        for (key, same) in section.fixed_keys(&self.section) {
             if !same {
                 return Err(FilterError::Restart(key));
             }

@@ -38,24 +38,46 @@ pub struct NatSection {
     pub inbound_refresh: bool,
     /// Seconds after which a silent TCP connection is forgotten; 7440 or more (RFC 5382, REQ-5).
     pub tcp_established_s: u32,
-    /// The same of one that is being opened or closed, or was reset; 240 or more (RFC 5382, REQ-5).
+    /// Seconds after which a silent TCP connection that is being opened or closed, or was reset, is forgotten; 240 or more (RFC 5382, REQ-5).
     pub tcp_transitory_s: u32,
     /// Seconds after which an ICMP query's session is forgotten; 60 or more (RFC 5508, REQ-2).
     pub icmp_s: u32,
     /// Fragments that wait for the first of their packet, on each worker, of each family; 0 refuses those that come before it. Each occupies a frame.
     pub fragments: usize,
-    /// Seconds for which they wait, and for which the fragments of a packet are known; 1 to 60.
+    /// Seconds for which such `fragments` wait, and for which the fragments of a packet are known; 1 to 60.
     pub fragment_s: u32,
     /// A file, relative to this file's folder, that sessions are written to, and read from when the NAT starts, so that connections go on after a restart
     /// or on another box that has this configuration and the file.
     pub handover: Option<PathBuf>,
-    /// Seconds between two of its versions, 1 to 3600; one more is written when the NAT stops.
+    /// Seconds between two versions of the file `handover`, 1 to 3600; one more is written when the NAT stops.
     pub handover_s: u32,
     /// What inside endpoints always look like; whoever wants to reaches them there.
     #[serde(rename = "static")]
     pub fixed: Vec<StaticConfig>,
     /// Ports by computation: from an outside endpoint follows the inside host, without a log (RFC 7422).
     pub deterministic: Option<DeterministicConfig>,
+}
+
+impl NatSection {
+    /// Keys that cannot change while packets flow, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 14] {
+        [
+            ("pool", self.pool == other.pool),
+            ("ports", self.ports == other.ports),
+            ("filtering", self.filtering == other.filtering),
+            ("pooling", self.pooling == other.pooling),
+            ("mappings", self.mappings == other.mappings),
+            ("sessions", self.sessions == other.sessions),
+            ("host_mappings", self.host_mappings == other.host_mappings),
+            ("host_sessions", self.host_sessions == other.host_sessions),
+            ("source_sessions", self.source_sessions == other.source_sessions),
+            ("fragments", self.fragments == other.fragments),
+            ("handover", self.handover == other.handover),
+            ("handover_s", self.handover_s == other.handover_s),
+            ("static", self.fixed == other.fixed),
+            ("deterministic", self.deterministic == other.deterministic),
+        ]
+    }
 }
 
 impl Default for NatSection {

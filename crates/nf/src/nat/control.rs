@@ -416,23 +416,7 @@ impl NatControl {
     /// # Errors
     /// Which key is wrong, or cannot change.
     pub fn prepare(&self, section: &NatSection, interfaces: &Interfaces) -> Result<Prepared, NatError> {
-        let old = &self.section;
-        for (key, same) in [
-            ("pool", section.pool == old.pool),
-            ("ports", section.ports == old.ports),
-            ("filtering", section.filtering == old.filtering),
-            ("pooling", section.pooling == old.pooling),
-            ("mappings", section.mappings == old.mappings),
-            ("sessions", section.sessions == old.sessions),
-            ("host_mappings", section.host_mappings == old.host_mappings),
-            ("host_sessions", section.host_sessions == old.host_sessions),
-            ("source_sessions", section.source_sessions == old.source_sessions),
-            ("fragments", section.fragments == old.fragments),
-            ("handover", section.handover == old.handover),
-            ("handover_s", section.handover_s == old.handover_s),
-            ("static", section.fixed == old.fixed),
-            ("deterministic", section.deterministic == old.deterministic),
-        ] {
+        for (key, same) in section.fixed_keys(&self.section) {
             if !same {
                 return Err(NatError::Restart(key.into()));
             }

@@ -5,7 +5,7 @@ use super::FaultSpec;
 use super::queues_of;
 use crate::PortError;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Receives from and sends to a network interface through the kernel's packet sockets.
@@ -45,7 +45,7 @@ pub struct AfPacketSpec {
 }
 
 /// How frames are received.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Receive {
     /// One by one (TPACKET_V2): each is seen at once.

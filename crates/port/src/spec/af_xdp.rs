@@ -3,7 +3,7 @@
 use super::{FaultSpec, OpenContext, Opened, queues_of};
 use crate::PortError;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -53,7 +53,7 @@ pub struct AfXdpSpec {
 }
 
 /// Where in the kernel packets are taken.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The first of the others that the driver can do.

@@ -5,11 +5,11 @@ use crate::PortError;
 use crate::generator::{AddressSource, PublicV4, PublicV6, Zipf};
 use crate::rng::{Rng, mix};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// Where destinations come from.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Destinations {
     /// Random public IPv4 addresses.

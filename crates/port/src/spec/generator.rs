@@ -6,7 +6,7 @@ use crate::PortError;
 use crate::generator::{GeneratorPort, Kind, PublicV4, RFC_2544, Sizes, Traffic};
 use crate::rng::mix;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Makes up traffic, and swallows what it is sent.
@@ -83,7 +83,7 @@ impl Mix {
 }
 
 /// Frame lengths.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum SizesSpec {
     /// All the same.
@@ -95,7 +95,7 @@ pub enum SizesSpec {
 }
 
 /// Names for frame lengths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SizesName {
     /// 64, 128, 256, 512, 1024, 1280, 1518, evenly.

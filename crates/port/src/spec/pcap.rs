@@ -3,7 +3,7 @@
 use super::{FaultSpec, OpenContext, one, one_f64};
 use crate::{Pace, PcapPort, Playback, PortError};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Receives from one capture file and sends into another.
@@ -42,7 +42,7 @@ pub struct PcapSpec {
 }
 
 /// When packets of a capture are received.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PaceSpec {
     /// As fast as possible.

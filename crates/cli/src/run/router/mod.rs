@@ -246,13 +246,9 @@ impl Router {
         prepare: impl FnOnce(&Interfaces) -> Result<P>,
         commit: impl FnOnce(P) -> LeftOver,
     ) -> Result<LeftOver> {
-        let same = [
-            ("table", new.table == old.table),
-            ("updates", new.updates == old.updates),
-            ("state", new.state == old.state),
-            ("bgp", new.bgp.as_ref().map(BgpSection::fixed) == old.bgp.as_ref().map(BgpSection::fixed)),
-        ];
-        unchanged(name, &same)?;
+        unchanged(name, &new.fixed_routing(old))?;
+        let fixed = |config: &Config| config.bgp.as_ref().map(BgpSection::fixed);
+        unchanged(name, &[("bgp", fixed(new) == fixed(old))])?;
         let (left_out, mut left) = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
