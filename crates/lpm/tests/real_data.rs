@@ -169,12 +169,11 @@ fn chosen<A: Family>(path: &Path) {
     let chosen = auto::choose(&rib, &Domain::new(), auto::BUDGET).unwrap_or_else(|e| panic!("{e}"));
     let took = start.elapsed();
     println!("{}: {} after {took:?}, {}", path.display(), chosen.algorithm, chosen.why);
-    // Its builds are optimised where it counts; without that, and beside other tests, they take what they take.
-    let most = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 1 });
-    assert!(A::likely().contains(&chosen.algorithm) && took < most, "{took:?}");
+    assert!(A::likely().contains(&chosen.algorithm) && took < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]
+#[ignore = "a time: cargo xtask held 4, with nothing beside it"]
 fn real_auto_takes_well_under_a_second() {
     let Some(data) = common::data("real_auto_takes_well_under_a_second") else { return };
     chosen::<u32>(&data.join("rib/ris-as3333-20260511.v4.nh30000.zst"));
