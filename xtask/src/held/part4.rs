@@ -40,8 +40,7 @@ pub(crate) const LINES: &[Line] = &[
     ("VRFs share, IPv4 and IPv6", sharing),
     ("tune", tune),
     ("auto in well under a second", |machine| {
-        let real =
-            ["--release", "-p", "tidemill-lpm", "--test", "real_data", "real_auto", "--", "--ignored"];
+        let real = ["--release", "-p", "tidemill-lpm", "--test", "real_data", "real_auto", "--", "--ignored"];
         tests(machine, "full tables of both families", &real, 1)
     }),
     ("the crate on its own", |machine| tests(machine, "examples", &["-p", "tidemill-lpm", "--doc"], 3)),
