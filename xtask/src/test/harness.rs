@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// Features without which tests are empty: they are off in the default build. One set for all tiers that are built without optimisation: with
 /// another, half of the workspace would be built twice.
@@ -285,21 +286,32 @@ fn cargo_test(arguments: &[String], variables: &Variables) -> Result<Totals> {
     command.args(["--", "--show-output"]);
     let mut reader = Reader::new(|line| println!("{line}"));
     let ok = proc::lines(&mut command, |line| reader.line(line))?;
-    Ok(reader.end(ok))
+    let (totals, said) = reader.end(ok);
+    FAILURES.lock().unwrap_or_else(PoisonError::into_inner).extend(said);
+    Ok(totals)
+}
+
+/// What failing tests have said, to be said again at the end: a log that was cut has its end.
+static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What tests have said that failed since this was asked last.
+pub(super) fn failures() -> Vec<String> {
+    std::mem::take(&mut FAILURES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Reads what test binaries print, one after the other. Of a binary that passes only the verdict and the skipped tests
-/// are shown, of one that fails everything.
+/// are shown, of one that fails which tests it has, and what those say that failed.
 struct Reader {
     totals: Totals,
     binary: Vec<String>,
+    failures: Vec<String>,
     /// Where lines are shown. Not our own tests' standard output: a reader of that would take them for verdicts.
     show: fn(&str),
 }
 
 impl Reader {
     fn new(show: fn(&str)) -> Self {
-        Reader { totals: Totals::default(), binary: Vec::new(), show }
+        Reader { totals: Totals::default(), binary: Vec::new(), failures: Vec::new(), show }
     }
 
     fn line(&mut self, line: &str) {
@@ -318,30 +330,36 @@ impl Reader {
         let skips: Vec<&String> = self.binary.iter().filter(|line| line.starts_with("skipped: ")).collect();
         let (passed, failed, ignored): (usize, usize, usize) =
             (number("passed"), number("failed"), number("ignored"));
+        let skipped = skips.len().min(passed);
         if failed > 0 {
-            self.binary.iter().for_each(|line| (self.show)(line));
+            // What others said that passed comes between, and can be long.
+            let at = |title: &str| self.binary.iter().position(|line| line == title);
+            let from = at("failures:").unwrap_or(0);
+            let (tests, said) = (at("successes:").unwrap_or(from).min(from), self.binary.split_off(from));
+            self.binary[..tests].iter().chain(&said).for_each(|line| (self.show)(line));
+            self.failures.extend(said);
         } else {
             skips.iter().for_each(|line| (self.show)(line));
             if passed + ignored > 0 {
                 (self.show)(line);
             }
         }
-        let skipped = skips.len().min(passed);
         self.totals += Totals { passed: passed - skipped, failed, skipped: skipped + ignored };
         self.binary.clear();
     }
 
     /// What was seen, given whether cargo itself succeeded: a binary that died without a verdict, or a build that failed,
-    /// is one failure.
-    fn end(mut self, ok: bool) -> Totals {
+    /// is one failure. Beside it what failing tests said.
+    fn end(mut self, ok: bool) -> (Totals, Vec<String>) {
         if !ok && (self.totals.failed == 0 || self.binary.iter().any(|line| line.starts_with("running "))) {
             self.binary.iter().for_each(|line| (self.show)(line));
+            self.failures.append(&mut self.binary);
             (self.show)(
                 "FAILED: a build, or a test binary that ended without a verdict or with a sanitizer's report",
             );
             self.totals.failed += 1;
         }
-        self.totals
+        (self.totals, self.failures)
     }
 }
 
@@ -352,7 +370,7 @@ mod tests {
     fn read(text: &str, ok: bool) -> Totals {
         let mut reader = Reader::new(|_| ());
         text.lines().for_each(|line| reader.line(line));
-        reader.end(ok)
+        reader.end(ok).0
     }
 
     #[test]
@@ -361,6 +379,18 @@ mod tests {
         let bad = "running 5 tests\ntest result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s";
         assert_eq!(read(good, true), Totals { passed: 3, failed: 0, skipped: 0 });
         assert_eq!(read(&format!("{good}{bad}"), false), Totals { passed: 7, failed: 1, skipped: 0 });
+    }
+
+    #[test]
+    fn what_failed_is_said_without_what_passed() {
+        let text = "running 2 tests\ntest a ... ok\ntest b ... FAILED\n\nsuccesses:\n\n---- a stdout ----\nlong\n\nsuccesses:\n    a\n\n\
+            failures:\n\n---- b stdout ----\nwhy\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored";
+        let mut reader = Reader::new(|line| assert_ne!(line, "long"));
+        text.lines().for_each(|line| reader.line(line));
+        let (totals, said) = reader.end(false);
+        assert_eq!(totals, Totals { passed: 1, failed: 1, skipped: 0 });
+        let has = |line: &str| said.iter().any(|said| said == line);
+        assert!(has("why") && !has("long") && said.last().unwrap().starts_with("test result"), "{said:?}");
     }
 
     #[test]

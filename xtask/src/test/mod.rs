@@ -146,6 +146,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("== tier {name}: {totals} in {:.1} s", start.elapsed().as_secs_f64());
         total += totals;
     }
+    let said = harness::failures();
+    if !said.is_empty() {
+        println!("== once more, what failed");
+        said.iter().for_each(|line| println!("{line}"));
+    }
     println!("{total}");
     Ok(total.failed == 0)
 }
