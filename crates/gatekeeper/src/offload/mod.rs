@@ -4,8 +4,8 @@
 //! ```text
 //!  worker: a packet of a declined flow, and not the first --pick: flow, end, stamp--> a bounded queue --> the offload's rule
 //!  worker: another decision about such a flow ------------------------------------> shard += 1 ---.
-//!  worker: a revocation; control side: policies, interfaces, Grantors change -----> all += 1 -----+--> rules with another stamp are dead
-//!                                      '-------------------------------------------> ways += 1 ------> nothing is forwarded below, until the offload has taken up what holds now
+//!  worker: a revocation; control side: flows get another Grantor -----------------> all += 1 -----+--> rules with another stamp are dead
+//!                        control side: policies, interfaces change ----------------> all, ways += 1 --> and nothing is forwarded below, until the offload has taken up what holds now
 //! ```
 //!
 //! User space decides alone; an offload repeats some of its refusals: those of flows that send much (`often.rs`), for each rule costs. It may know fewer than there are: what it lets through is
@@ -21,7 +21,7 @@
 //!
 //! **What is forwarded** is what the gate has no say in: all that comes from the back, and what is from the front to where the policy says route (or none is about, and the default does).
 //! It is forwarded by the router's fast path, which leaves to user space all that is not plain. It goes by a [`Bypass`], which is about one state of policies and interfaces, and void as soon as one of them changes, by
-//! `ways`. Grantors' own addresses are no part of it: what is sent there from the front is looked into. Nor is any from the front where flows are looked up first. What is granted is never forwarded below, directly
+//! `ways`; a Grantor that goes down or comes back is no part of it. Grantors' own addresses are no part of it: what is sent there from the front is looked into. Nor is any from the front where flows are looked up first. What is granted is never forwarded below, directly
 //! granted or not: its bucket, its renewals and its end are one worker's, packet by packet.
 //!
 //! A flow has a state in each worker that its packets reach, and a decision goes to all of them; a rule is about all of a flow's packets. Where packets of one flow reach several workers, those of
