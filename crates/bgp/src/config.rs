@@ -88,13 +88,13 @@ pub struct PeerSection {
     /// LOCAL_PREF of what it tells: higher is better. An internal peer sends its own.
     #[serde(default = "hundred")]
     pub local_pref: u32,
-    /// Prefixes that it may tell; with more its session ends, and it is left alone for five minutes.
+    /// Prefixes that it may tell; with more its session ends, and it is left alone for five minutes. Those from before its restart make room.
     #[serde(default = "max_prefixes")]
     pub max_prefixes: u32,
     /// Whether its flow specifications are taken: `off`, `validated` (about destinations to which it has told the best route), `trusted` (all of them).
     #[serde(default)]
     pub flowspec: FlowTrust,
-    /// Flow specifications that it may give; with more its session ends, and it is left alone for five minutes.
+    /// Flow specifications that it may give; with more its session ends, and it is left alone for five minutes. Those from before its restart make room.
     #[serde(default = "max_flowspecs")]
     pub max_flowspecs: u32,
     /// Seconds for which its routes may be kept while it restarts (graceful restart), 0 to 4095.
