@@ -1,7 +1,7 @@
 //! BGP beside the router: what peers say goes into its routes, and the verbs that show it.
 
 use super::Router;
-use crate::run::config::{Config, Role};
+use crate::run::config::Config;
 use crate::run::service::{lock, now_ns};
 use crate::usage;
 use anyhow::Result;
@@ -89,12 +89,6 @@ impl Redirects {
     /// Of a configuration, with the VRFs and interfaces that there are.
     pub(super) fn new(config: &Config, control: &RouterControl, name: &str) -> Result<Self> {
         let Some(section) = &config.bgp else { return Ok(Redirects::default()) };
-        if let Some(n) = section.announce.iter().position(|announce| announce.while_grantors)
-            && config.role != Role::Gatekeeper
-        {
-            let what = format!("a {} asks no Grantors: leave it out", config.role);
-            return Err(usage(format!("{name}: bgp.announce[{n}].while_grantors: {what}")));
-        }
         let mut vrfs = BTreeMap::new();
         for (n, (target, vrf)) in section.redirects().map_err(usage)?.into_iter().enumerate() {
             let number = control.vrf(vrf).ok_or_else(|| {
