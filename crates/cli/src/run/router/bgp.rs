@@ -21,6 +21,7 @@ use tidemill_control::schema::bgp::{
 use tidemill_control::{ApiError, Family, Registry, Request};
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::bgp::Family as AddressFamily;
+use tidemill_ip::Interfaces;
 use tidemill_nf::flowspec::{Look, Places};
 use tidemill_router::RouterControl;
 
@@ -77,6 +78,20 @@ impl Followed {
     }
 }
 
+/// Checks that there are all interfaces whose packets are to meet no flow specification: where what was redirected comes back, it would be redirected again.
+pub(super) fn spared_are_there(section: &BgpSection, interfaces: &Interfaces, name: &str) -> Result<()> {
+    let is_gone = |interface: &&String| interfaces.by_name(interface).is_none();
+    match section.flowspec_except.iter().find(is_gone) {
+        None => Ok(()),
+        Some(gone) => {
+            let names: Vec<String> =
+                interfaces.iter().map(|interface| format!("{:?}", interface.name)).collect();
+            let what = format!("there is no interface {gone:?}; there are {}", names.join(", "));
+            Err(usage(format!("{name}: bgp.flowspec_except: {what}")))
+        }
+    }
+}
+
 /// What the configuration says of redirects.
 #[derive(Default)]
 pub(super) struct Redirects {
@@ -97,12 +112,7 @@ impl Redirects {
             })?;
             vrfs.insert(target, number);
         }
-        for interface in &section.flowspec_except {
-            if control.settings().interfaces.by_name(interface).is_none() {
-                let what = format!("there is no interface {interface:?}");
-                return Err(usage(format!("{name}: bgp.flowspec_except: {what}")));
-            }
-        }
+        spared_are_there(section, &control.settings().interfaces, name)?;
         Ok(Redirects { vrfs, spared: section.flowspec_except.clone() })
     }
 

@@ -253,6 +253,9 @@ impl Router {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
             let ours = control.prepare(&new.router()).map_err(wrong)?;
+            if let Some(section) = &new.bgp {
+                bgp::spared_are_there(section, ours.interfaces(), name)?;
+            }
             let theirs = prepare(ours.interfaces())?;
             // All but some routes has been taken then.
             let left_out = match control.commit(now_ns(), ours) {
