@@ -23,7 +23,7 @@ use tidemill_feed::AnyPrefix;
 use tidemill_feed::bgp::Family as AddressFamily;
 use tidemill_ip::Interfaces;
 use tidemill_nf::flowspec::{Look, Places};
-use tidemill_router::RouterControl;
+use tidemill_router::{RouterControl, RouterError};
 
 /// Prefixes in one answer.
 const PAGE: u32 = 10_000;
@@ -31,6 +31,8 @@ const PAGE: u32 = 10_000;
 const FLOWS_NS: u64 = 100_000_000;
 /// How soon it is looked at whose they are to give, when routes have changed.
 const ROUTES_NS: u64 = 1_000_000_000;
+/// From one complaint about ways of redirects to the next.
+const COMPLAINT_NS: u64 = 10_000_000_000;
 
 /// Sessions, and what they have said that is not in the routes yet.
 pub(crate) struct Bgp {
@@ -51,6 +53,8 @@ struct Followed {
     /// Routes may have changed since.
     stirred: bool,
     looked_ns: u64,
+    /// When ways without room were told of last.
+    complained_ns: Option<u64>,
 }
 
 impl Followed {
@@ -65,16 +69,30 @@ impl Followed {
         if !(changed || passed >= often) {
             return;
         }
-        *self = Followed { revision, stirred: false, looked_ns: now_ns };
+        (self.revision, self.stirred, self.looked_ns) = (revision, false, now_ns);
         let used: Vec<ShownFlow> = speaker.flows().into_iter().filter(|flow| flow.best).collect();
         let addresses = used.iter().filter_map(|flow| match flow.actions.redirect {
             Some(Redirect::Address(address)) => Some(address),
             _ => None,
         });
-        let places = router.redirects.places(router, &addresses.collect(), now_ns);
+        let (places, settled) = router.redirects.places(router, &addresses.collect(), now_ns);
+        if let Err(error) = settled
+            && self.complains(now_ns)
+        {
+            router.trouble.complain("ways of redirects", &error.into());
+        }
         let mut control = lock(control);
         control.set_places(places);
         control.set(used.into_iter().map(|flow| (flow.spec, flow.actions)));
+    }
+
+    /// Whether ways that there is no room for are to be told of: each look may find some.
+    fn complains(&mut self, now_ns: u64) -> bool {
+        let is_due = self.complained_ns.is_none_or(|before| now_ns.abs_diff(before) >= COMPLAINT_NS);
+        if is_due {
+            self.complained_ns = Some(now_ns);
+        }
+        is_due
     }
 }
 
@@ -116,16 +134,18 @@ impl Redirects {
         Ok(Redirects { vrfs, spared: section.flowspec_except.clone() })
     }
 
-    /// What redirects find now, to these addresses among others.
-    fn places(&self, router: &Router, addresses: &BTreeSet<IpAddr>, now_ns: u64) -> Places {
+    /// What redirects find now, to these addresses among others; and what there is no room for.
+    fn places(
+        &self,
+        router: &Router,
+        addresses: &BTreeSet<IpAddr>,
+        now_ns: u64,
+    ) -> (Places, Result<(), RouterError>) {
         let mut control = lock(&router.control);
-        let addresses = control.steer_to(now_ns, addresses).unwrap_or_else(|error| {
-            router.trouble.complain("ways of redirects", &error.into());
-            BTreeSet::new()
-        });
+        let (addresses, settled) = control.steer_to(now_ns, addresses);
         let spared = |name: &String| self.spared.contains(name);
         let spared = control.settings().interfaces.iter().map(|interface| spared(&interface.name)).collect();
-        Places { vrfs: self.vrfs.clone(), addresses, spared }
+        (Places { vrfs: self.vrfs.clone(), addresses, spared }, settled)
     }
 }
 
@@ -484,4 +504,17 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
     let of_peers = [up, paths, announced, stale, sessions, updates, malformed, loops, monitors, flowspecs];
     all.extend(of_peers.into_iter().filter(|family| !family.is_empty()));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks come ten times a second while flow specifications change.
+    #[test]
+    fn ways_without_room_are_told_of_once_in_a_while() {
+        let mut followed = Followed::default();
+        let told: Vec<u64> = (0..=250).filter(|look| followed.complains(look * FLOWS_NS)).collect();
+        assert_eq!(told, [0, 100, 200]);
+    }
 }
