@@ -229,10 +229,30 @@ impl BgpSection {
         }
     }
 
-    /// What can change while sessions run is what is left out here.
-    #[must_use]
-    pub fn fixed(&self) -> Self {
-        BgpSection { peer: Vec::new(), announce: Vec::new(), ..self.clone() }
+    /// Keys that cannot change while sessions run, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 8] {
+        let BgpSection {
+            asn,
+            id,
+            listen,
+            hold_s,
+            flowspec,
+            flowspec_except,
+            redirect,
+            bmp,
+            peer: _,
+            announce: _,
+        } = self;
+        [
+            ("bgp.asn", *asn == other.asn),
+            ("bgp.id", *id == other.id),
+            ("bgp.listen", *listen == other.listen),
+            ("bgp.hold_s", *hold_s == other.hold_s),
+            ("bgp.flowspec", *flowspec == other.flowspec),
+            ("bgp.flowspec_except", *flowspec_except == other.flowspec_except),
+            ("bgp.redirect", *redirect == other.redirect),
+            ("bgp.bmp", *bmp == other.bmp),
+        ]
     }
 
     /// Checks it.

@@ -386,6 +386,8 @@ fn a_reload_is_refused_for_what_a_start_is() {
     folder.write("run.toml", text.replace("name = \"back\"", "name = \"front\""));
     let line = "bgp.flowspec_except: there is no interface \"back\"; there are ";
     folder.fail(&[("check run.toml", 2, line), ("reload --socket s.sock", 1, line)]);
+    folder.write("run.toml", text.replace("asn = 65000", "asn = 65001"));
+    folder.fail(&[("reload --socket s.sock", 1, "bgp.asn: cannot change while it runs")]);
     folder.write("run.toml", &text);
     folder.ok("reload --socket s.sock");
 }
