@@ -88,13 +88,13 @@ pub struct PeerSection {
     /// LOCAL_PREF of what it tells: higher is better. An internal peer sends its own.
     #[serde(default = "hundred")]
     pub local_pref: u32,
-    /// Prefixes that it may tell; with more its session ends, and it is left alone for five minutes.
+    /// Prefixes that it may tell; with more its session ends, and it is left alone for five minutes. Those from before its restart make room.
     #[serde(default = "max_prefixes")]
     pub max_prefixes: u32,
     /// Whether its flow specifications are taken: `off`, `validated` (about destinations to which it has told the best route), `trusted` (all of them).
     #[serde(default)]
     pub flowspec: FlowTrust,
-    /// Flow specifications that it may give; with more its session ends, and it is left alone for five minutes.
+    /// Flow specifications that it may give; with more its session ends, and it is left alone for five minutes. Those from before its restart make room.
     #[serde(default = "max_flowspecs")]
     pub max_flowspecs: u32,
     /// Seconds for which its routes may be kept while it restarts (graceful restart), 0 to 4095.
@@ -229,10 +229,30 @@ impl BgpSection {
         }
     }
 
-    /// What can change while sessions run is what is left out here.
-    #[must_use]
-    pub fn fixed(&self) -> Self {
-        BgpSection { peer: Vec::new(), announce: Vec::new(), ..self.clone() }
+    /// Keys that cannot change while sessions run, each with whether `other` has the same.
+    pub fn fixed_keys(&self, other: &Self) -> [(&'static str, bool); 8] {
+        let BgpSection {
+            asn,
+            id,
+            listen,
+            hold_s,
+            flowspec,
+            flowspec_except,
+            redirect,
+            bmp,
+            peer: _,
+            announce: _,
+        } = self;
+        [
+            ("bgp.asn", *asn == other.asn),
+            ("bgp.id", *id == other.id),
+            ("bgp.listen", *listen == other.listen),
+            ("bgp.hold_s", *hold_s == other.hold_s),
+            ("bgp.flowspec", *flowspec == other.flowspec),
+            ("bgp.flowspec_except", *flowspec_except == other.flowspec_except),
+            ("bgp.redirect", *redirect == other.redirect),
+            ("bgp.bmp", *bmp == other.bmp),
+        ]
     }
 
     /// Checks it.

@@ -605,8 +605,13 @@ impl Speaker {
             let attributes = Arc::new(attributes);
             for nlri in prefixes {
                 let room = rib.announce(peer.number, nlri, &attributes, changes);
-                let paths: usize = rib.paths(peer.number).iter().sum();
-                if !room || paths > peer.config.max_prefixes as usize {
+                let (number, most) = (peer.number, peer.config.max_prefixes as usize);
+                let is_over = |rib: &Rib| rib.paths(number).iter().sum::<usize>() > most;
+                if is_over(rib) {
+                    // Those of before its restart make room.
+                    rib.withdraw_all(number, None, true);
+                }
+                if !room || is_over(rib) {
                     let family = crate::message::afi(nlri.family()).to_be_bytes();
                     let most = peer.config.max_prefixes.to_be_bytes();
                     let data = [&family[..], &[1], &most].concat();
@@ -630,7 +635,11 @@ impl Speaker {
                 let family = afi(spec.family()).to_be_bytes();
                 let given = Given { attributes: attributes.clone(), actions, stale: false };
                 flows.announce(peer.number, spec, given);
-                if flows.count(peer.number) > peer.config.max_flows as usize {
+                let (number, most) = (peer.number, peer.config.max_flows as usize);
+                if flows.count(number) > most && peer.flow_restart.iter().any(Option::is_some) {
+                    FAMILIES.into_iter().for_each(|family| flows.withdraw_family(number, family, true));
+                }
+                if flows.count(number) > most {
                     let most = peer.config.max_flows.to_be_bytes();
                     let data = [&family[..], &[flowspec::SAFI], &most].concat();
                     return Some(Notice::with(notice::CEASE, notice::TOO_MANY_PREFIXES, data));

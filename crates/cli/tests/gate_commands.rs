@@ -74,7 +74,7 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
         (
             "bandwidth = \"1 Gbps\"",
             "offload = \"xdp\"",
-            "gatekeeper.offload: no port on a network interface (af_packet, af_xdp) has all of its interfaces in front",
+            "gatekeeper.offload: no port is on a network interface: give the one in front kind = \"af_packet\" or \"af_xdp\"",
         ),
         ("\"10.77.2.10\"]", "\"10.77.2.9\"]", "gatekeeper.policy[0].grantors: 10.77.2.9 is there twice"),
         ("prefix = \"::/0\"", "prefix = \"::/129\"", "gatekeeper.policy[1].prefix: \"::/129\""),

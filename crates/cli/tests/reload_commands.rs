@@ -369,3 +369,25 @@ fn the_workers_of_a_run_are_confined() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// What is refused at a start is refused at a reload, by its name.
+#[test]
+fn a_reload_is_refused_for_what_a_start_is() {
+    let folder = Folder::new();
+    let bgp = "[[interface]]\nport = \"a\"\nname = \"back\"\n\
+        [bgp]\nasn = 65000\nid = \"10.0.0.1\"\nlisten = []\nflowspec = true\nflowspec_except = [\"back\"]\n";
+    let text = format!("{ROUTER}{bgp}");
+    let announce = "[[bgp.announce]]\nprefix = \"192.0.2.0/24\"\nwhile_grantors = true\n";
+    folder.write("run.toml", &text);
+    let _running = answering(&folder, tidemill(&folder, "run run.toml"));
+    folder.write("run.toml", format!("{text}{announce}"));
+    let line = "bgp.announce[0].while_grantors: a router asks no Grantors: leave it out";
+    folder.fail(&[("check run.toml", 2, line), ("reload --socket s.sock", 1, line)]);
+    folder.write("run.toml", text.replace("name = \"back\"", "name = \"front\""));
+    let line = "bgp.flowspec_except: there is no interface \"back\"; there are ";
+    folder.fail(&[("check run.toml", 2, line), ("reload --socket s.sock", 1, line)]);
+    folder.write("run.toml", text.replace("asn = 65000", "asn = 65001"));
+    folder.fail(&[("reload --socket s.sock", 1, "bgp.asn: cannot change while it runs")]);
+    folder.write("run.toml", &text);
+    folder.ok("reload --socket s.sock");
+}

@@ -390,9 +390,12 @@ impl GatekeeperControl {
         let round = self.round.load(Ordering::Relaxed);
         if self.doctor.look(self.trust.current(), &self.section.probes, round, &mut self.notices) {
             let doctor = &self.doctor;
-            self.v4.policies.set_down(|grantor| doctor.is_down(IpAddr::V4(grantor.into())));
-            self.v6.policies.set_down(|grantor| doctor.is_down(IpAddr::V6(grantor.into())));
-            self.lift();
+            let four = self.v4.policies.set_down(|grantor| doctor.is_down(IpAddr::V4(grantor.into())));
+            let six = self.v6.policies.set_down(|grantor| doctor.is_down(IpAddr::V6(grantor.into())));
+            // Another Grantor may not stand by what was refused. What nobody judges has none.
+            if four || six {
+                self.below.iter().for_each(Stamps::lift_all);
+            }
         }
         self.settings.collect();
         self.trust.collect();

@@ -55,6 +55,6 @@ tidemill_graph::counters! {
     OffloadDropped = "offload-dropped": "packets of flows that are declined, by a decision or a policy, that the offload dropped before they came in here: they are in no other counter",
     OffloadDroppedBytes = "offload-dropped-bytes": "their bytes, from the Ethernet header on",
     OffloadRules = "offload-rules" now: "such flows that the offload refuses now, or did until a second ago",
-    OffloadRefused = "offload-refused": "such flows that send much, and that the offload had no room for; the gate goes on dropping what they send",
+    OffloadRefused = "offload-refused": "such flows that send much, and that the offload had no room for, in all or of their kind (declined, dropped by a policy); the gate goes on dropping what they send",
     MailLost = "mail-lost": "decisions that another worker's mailbox had no room for",
 }

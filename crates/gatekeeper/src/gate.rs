@@ -44,7 +44,7 @@ use crate::decision::Verdict;
 use crate::family::Paired;
 use crate::flow::{Act, FlowState, Installed};
 use crate::mail::{By, Revocation};
-use crate::offload::{Hand, POLICY_NS};
+use crate::offload::Hand;
 use crate::policy::{Choice, Choices, MOST_CHOICES};
 use crate::programs::{Catalog, Programs, Refused};
 use crate::tag::Tag;
@@ -311,8 +311,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                 if let Some(hand) = &mut self.hand
                     && here.now.order == Order::OnePass
                 {
-                    let now_ns = here.now.ns;
-                    hand.refused(now_ns, A::key(packet.source, packet.destination), now_ns + POLICY_NS);
+                    hand.dropped(here.now.ns, A::key(packet.source, packet.destination));
                 }
             }
         }

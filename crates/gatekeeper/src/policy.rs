@@ -465,15 +465,19 @@ impl<A: Gated> Policies<A> {
         self.commit(plan, policies, &gone)
     }
 
-    /// Leaves out the Grantors that are down, and no others. Only their flows move; those that were up keep theirs.
-    pub(crate) fn set_down(&mut self, is_down: impl Fn(A) -> bool) {
-        let mut choices = self.choices.current().clone();
-        let down: Vec<bool> = choices.grantors.iter().map(|grantor| is_down(*grantor)).collect();
-        if choices.down != down {
-            choices.down = down;
-            (0..choices.choices.len()).for_each(|number| choices.spread(number));
-            self.choices.publish(choices);
+    /// Leaves out the Grantors that are down, and no others. Only their flows move; those that were up keep theirs. Returns whether there is another Grantor for any.
+    pub(crate) fn set_down(&mut self, is_down: impl Fn(A) -> bool) -> bool {
+        let now = self.choices.current();
+        let down: Vec<bool> = now.grantors.iter().map(|grantor| is_down(*grantor)).collect();
+        if now.down == down {
+            return false;
         }
+        let mut choices = now.clone();
+        choices.down = down;
+        (0..choices.choices.len()).for_each(|number| choices.spread(number));
+        let any_moves = choices.buckets != now.buckets;
+        self.choices.publish(choices);
+        any_moves
     }
 
     /// The Grantors that policies name now, each once.

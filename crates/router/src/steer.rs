@@ -41,15 +41,12 @@ impl RouterControl {
     }
 
     /// Has neighbors ready for packets that are sent to these addresses, in the VRF without a name, whatever their own are, and for no others of an earlier call. Returns the
-    /// addresses that a route leads to; call it again when routes may have changed.
-    ///
-    /// # Errors
-    /// Neighbors' routes that a table has no room for; they are tried again.
+    /// addresses that a route leads to; call it again when routes may have changed. The error is about neighbors' routes that a table has no room for; they are tried again.
     pub fn steer_to(
         &mut self,
         now_ns: u64,
         wanted: &BTreeSet<IpAddr>,
-    ) -> Result<BTreeSet<IpAddr>, RouterError> {
+    ) -> (BTreeSet<IpAddr>, Result<(), RouterError>) {
         let reach = |address: &IpAddr| Some((*address, self.resolve(*address, Source::Neighbor)?));
         let after: BTreeMap<IpAddr, NextHop> = wanted.iter().filter_map(reach).collect();
         let before = std::mem::take(&mut self.bgp.steered);
@@ -60,10 +57,8 @@ impl RouterControl {
         }
         let (reached, changed) = (after.keys().copied().collect(), before != after);
         self.bgp.steered = after;
-        if changed {
-            self.settle(now_ns)?;
-        }
-        Ok(reached)
+        let settled = if changed { self.settle(now_ns) } else { Ok(()) };
+        (reached, settled)
     }
 
     fn hold_for(&mut self, address: IpAddr, hop: &NextHop, more: bool) {

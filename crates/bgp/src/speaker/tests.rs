@@ -595,3 +595,27 @@ fn a_trusted_peer_gives_what_it_likes_but_not_how_much() {
     assert_eq!(lab.notice(id), Some(vec![6, 1, 0, 1, 133, 0, 0, 0, 2]));
     assert_eq!(flows(&lab), vec![]);
 }
+
+/// What a peer gave before its restart is no part of what it gives now (RFC 4724, 4.2): it makes room, and what is kept is never more than the limit.
+#[test]
+fn what_was_before_a_restart_makes_room() {
+    let mut lab = Lab::new();
+    let (flows, max_flows) = (FlowTrust::Trusted, 2);
+    let peer = PeerConfig { flows, max_flows, max_prefixes: 2, ..PeerConfig::new("one", address(1), 64_496) };
+    lab.with(|speaker, now, _| speaker.set_peers(now, vec![peer]));
+    let one = Voice::new(1, 60, true);
+    let id = lab.establish(&one, BOTH);
+    lab.say(id, &one.flows(FLOWS, 0.0, 1));
+    lab.lose(id);
+    let shown = |lab: &Lab| (lab.peer("one").paths, lab.peer("one").flows);
+    assert_eq!(shown(&lab), ([1, 1], 2));
+    let id = lab.establish(&one, &["192.0.2.0/24"]);
+    assert_eq!(shown(&lab), ([1, 1], 2), "told again");
+    lab.say(id, &one.announce(&["198.51.100.0/24"], 1));
+    lab.say(id, &one.flows(&[3, 3, 0x81, 17], 0.0, 1));
+    assert_eq!((shown(&lab), lab.notice(id)), (([2, 0], 1), None));
+    lab.say(id, &one.flows(&FLOWS[..7], 0.0, 1));
+    assert_eq!((shown(&lab), lab.notice(id)), (([2, 0], 2), None));
+    lab.say(id, &one.flows(&FLOWS[7..], 0.0, 1));
+    assert_eq!(lab.notice(id), Some(vec![6, 1, 0, 1, 133, 0, 0, 0, 2]));
+}

@@ -602,6 +602,12 @@ impl Config {
         }
         self.control.as_ref().map_or(Ok(()), ControlSection::check)?;
         self.bgp.as_ref().map_or(Ok(()), BgpSection::check)?;
+        if let Some(bgp) = self.bgp.as_ref().filter(|_| self.role != Role::Gatekeeper)
+            && let Some(n) = bgp.announce.iter().position(|announce| announce.while_grantors)
+        {
+            let what = format!("a {} asks no Grantors: leave it out", self.role);
+            return Err(format!("bgp.announce[{n}].while_grantors: {what}"));
+        }
         self.log.check()?;
         if let Some(table) = &self.table
             && (table.path.paths().is_empty() || table.generate.is_some() && table.path.paths().len() != 1)

@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_amp::MitigatorSection;
+use tidemill_bgp::config::BgpSection;
 use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_grantor::GrantorSection;
 use tidemill_nf::filter::FilterSection;
@@ -68,8 +69,12 @@ fn fixed() -> Result<BTreeSet<String>> {
     add("", &config.fixed_routing(&config));
     let router = RouterConfig::default();
     add("", &router.fixed_keys(&router));
+    let bgp: BgpSection = toml::from_str("asn = 65000\nid = \"10.0.0.1\"\n")?;
+    add("", &bgp.fixed_keys(&bgp));
     let mitigator = MitigatorSection::default();
     add("mitigator.", &mitigator.fixed_keys(&mitigator));
+    // `MitigatorControl::reload` compares the ports that these two come to.
+    add("mitigator.", &[("outside", true), ("inside", true)]);
     let gatekeeper = GatekeeperSection::default();
     add("gatekeeper.", &gatekeeper.fixed_keys(&gatekeeper));
     let grantor = GrantorSection::default();
@@ -467,10 +472,11 @@ mod tests {
     fn what_a_reload_refuses_is_marked_once() {
         let (page, fixed) = (page().unwrap(), fixed().unwrap());
         assert!(
-            ["run", "bgp.peer", "vrf", "nat.static", "grantor.policy.queue", "kvcache"]
+            ["run", "vrf", "bgp.asn", "bgp.redirect", "mitigator.outside", "grantor.policy.queue", "kvcache"]
                 .iter()
-                .all(|key| fixed.contains(*key) == (*key != "bgp.peer"))
+                .all(|key| fixed.contains(*key))
         );
+        assert!(["bgp", "bgp.peer", "bgp.announce"].iter().all(|key| !fixed.contains(*key)));
         assert_eq!(page.matches("*restart*").count(), fixed.len(), "a key of `fixed_keys` has no such name");
     }
 

@@ -118,7 +118,7 @@ fn frame(source: u8, v6: bool) -> Vec<u8> {
 #[test]
 fn the_program_drops_by_rules_that_hold() {
     let Some(_turn) = turn("the_program_drops_by_rules_that_hold") else { return };
-    let mut offload = Offload::open(4, 64).unwrap();
+    let mut offload = Offload::open(5, 64).unwrap();
     let picks4 = Picks::<u32, 1>::new(offload.words()).unwrap();
     let picks6 = Picks::<u128, 4>::new(offload.words()).unwrap();
     let (mut hand4, mut hand6) = (picks4.hand(0), picks6.hand(0));
@@ -134,7 +134,7 @@ fn the_program_drops_by_rules_that_hold() {
         verdict == Verdict::DROP
     };
 
-    // Six flows of four packets; there is room for four.
+    // Six flows of four packets; of five places one is for what policies drop.
     let now = clock();
     for source in 1..=6 {
         (0..4).for_each(|_| hand4.refused(now, key4(source), now + 60_000_000_000));
@@ -148,6 +148,12 @@ fn the_program_drops_by_rules_that_hold() {
     let tally = offload.tally();
     assert_eq!((tally.rules, tally.refused, tally.dropped), (5, 2, 5), "{tally:?}");
     assert_eq!(tally.bytes, 4 * frame(1, false).len() as u64 + frame(1, true).len() as u64);
+
+    for source in 7..=8 {
+        (0..4).for_each(|_| hand4.dropped(now, key4(source)));
+    }
+    assert!(offload.turn(&clock) && drops(&offload, &frame(7, false)) && !drops(&offload, &frame(8, false)));
+    assert_eq!((offload.tally().rules, offload.tally().refused), (6, 3));
 
     // Whatever tags it has; not to another MAC address, not by a port that is no door, not in part.
     let plain = frame(1, false);

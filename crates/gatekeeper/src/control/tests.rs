@@ -1,8 +1,9 @@
 //! The control side with workers that are stepped by hand: reloads that are refused, decisions for full tables, what was dropped by several, lists of flows.
 
 use super::*;
-use crate::config::{DefaultAction, PolicyConfig};
+use crate::config::{DefaultAction, PolicyConfig, ProbesConfig};
 use crate::decision::Verdict;
+use crate::decision::keys::KeyText;
 use crate::gate::{Fate, Now, Seen};
 use crate::nodes::solicitor::{OUTPUTS, Solicitor};
 use crate::seat::Seat;
@@ -159,6 +160,51 @@ fn what_passes_below_is_void_when_something_changes() {
     control.reload(&flows, &interfaces()).unwrap();
     assert!(is_void(&control) && passes(&control, "8.8.8.8").is_none());
     assert!(!is_void(&control));
+}
+
+/// A Grantor that goes down, or comes back, has no say in what is forwarded below; what is refused there is void only where flows get another one.
+#[test]
+fn a_grantor_that_goes_down_stops_nothing_that_passes_below() {
+    let section = GatekeeperSection {
+        policy: vec![
+            policy("203.0.113.0/24", Action::Grantor, &["10.0.0.2", "10.0.0.3"]),
+            policy("2001:db8::/32", Action::Grantor, &["fd00::2"]),
+        ],
+        keys: vec![KeyText(format!("1 {}", "ab".repeat(32)))],
+        probes: ProbesConfig { interval_ms: 10, fall: 1, rise: 1 },
+        ..section(100)
+    };
+    let (_domain, mut control) = control(&section, 1);
+    let words: Arc<dyn Words> = Arc::new((0..offload::WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+    let (picks, _picks6) = control.refuse_below(words).unwrap();
+    let mut hand = picks.hand(0);
+    let mut round = 0;
+    let mut go_on = |control: &mut GatekeeperControl, there: &[&str]| {
+        round += 1;
+        control.round.store(round, Ordering::Relaxed);
+        control.poll();
+        for peer in &control.trust.current().peers {
+            if there.contains(&peer.address.to_string().as_str()) {
+                peer.pulse.answered.store(round, Ordering::Relaxed);
+            }
+        }
+    };
+    let all = ["10.0.0.2", "10.0.0.3", "fd00::2"];
+    (0..3).for_each(|_| go_on(&mut control, &all[..]));
+    let ways = control.ways();
+    // Of a flow that sends much.
+    hand.begin();
+    (0..100).for_each(|_| hand.refused(START, u32::key(5, 0xcb00_7107), START + SECOND));
+    let pick = picks.take().unwrap();
+    // IPv6 has no other: nothing moves.
+    (0..3).for_each(|_| go_on(&mut control, &all[..2]));
+    assert!(control.is_down("fd00::2".parse().unwrap()) && picks.holds(pick.shard, pick.stamp));
+    (0..3).for_each(|_| go_on(&mut control, &all[..1]));
+    assert!(control.is_down("10.0.0.3".parse().unwrap()) && !picks.holds(pick.shard, pick.stamp));
+    assert_eq!(control.ways(), ways, "down");
+    (0..3).for_each(|_| go_on(&mut control, &all[..]));
+    assert!(!control.is_down("10.0.0.3".parse().unwrap()));
+    assert_eq!(control.ways(), ways, "back");
 }
 
 /// A worker's half of IPv4, its time and its policies.

@@ -4,8 +4,8 @@
 //! ```text
 //!  worker: a packet of a declined flow, and not the first --pick: flow, end, stamp--> a bounded queue --> the offload's rule
 //!  worker: another decision about such a flow ------------------------------------> shard += 1 ---.
-//!  worker: a revocation; control side: policies, interfaces, Grantors change -----> all += 1 -----+--> rules with another stamp are dead
-//!                                      '-------------------------------------------> ways += 1 ------> nothing is forwarded below, until the offload has taken up what holds now
+//!  worker: a revocation; control side: flows get another Grantor -----------------> all += 1 -----+--> rules with another stamp are dead
+//!                        control side: policies, interfaces change ----------------> all, ways += 1 --> and nothing is forwarded below, until the offload has taken up what holds now
 //! ```
 //!
 //! User space decides alone; an offload repeats some of its refusals: those of flows that send much (`often.rs`), for each rule costs. It may know fewer than there are: what it lets through is
@@ -21,7 +21,7 @@
 //!
 //! **What is forwarded** is what the gate has no say in: all that comes from the back, and what is from the front to where the policy says route (or none is about, and the default does).
 //! It is forwarded by the router's fast path, which leaves to user space all that is not plain. It goes by a [`Bypass`], which is about one state of policies and interfaces, and void as soon as one of them changes, by
-//! `ways`. Grantors' own addresses are no part of it: what is sent there from the front is looked into. Nor is any from the front where flows are looked up first. What is granted is never forwarded below, directly
+//! `ways`; a Grantor that goes down or comes back is no part of it. Grantors' own addresses are no part of it: what is sent there from the front is looked into. Nor is any from the front where flows are looked up first. What is granted is never forwarded below, directly
 //! granted or not: its bucket, its renewals and its end are one worker's, packet by packet.
 //!
 //! A flow has a state in each worker that its packets reach, and a decision goes to all of them; a rule is about all of a flow's packets. Where packets of one flow reach several workers, those of
@@ -103,7 +103,7 @@ pub struct Tally {
     pub bytes: u64,
     /// Rules that it has now.
     pub rules: u64,
-    /// Flows that it was told of and had no room for, each as often as it was told.
+    /// Flows that it was told of and had no room for, in all or of their kind, each as often as it was told.
     pub refused: u64,
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn doors(interfaces: &Interfaces, settings: &Settings) -> Vec<u64> {
     (0..interfaces.ports().min(MOST_DOORS)).map(|port| of(port as u16)).collect()
 }
 
-/// A declined flow that sends much.
+/// A flow that sends much, and that is declined or dropped by a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick<const W: usize> {
     /// The flow.
@@ -196,6 +196,8 @@ pub struct Pick<const W: usize> {
     pub shard: u32,
     /// What the two have to add up to, or the rule is dead.
     pub stamp: u64,
+    /// Whether a policy drops it, and nobody has decided about it.
+    pub by_policy: bool,
 }
 
 /// A worker's half, for one family.
@@ -217,12 +219,23 @@ impl<const W: usize> Hand<W> {
     /// A packet of a flow was dropped, for it is declined until then.
     #[inline]
     pub fn refused(&mut self, now_ns: u64, flow: Key<W>, until_ns: u64) {
+        self.tell(now_ns, flow, until_ns, false);
+    }
+
+    /// A packet of a flow was dropped, for a policy drops all that is sent there.
+    #[inline]
+    pub fn dropped(&mut self, now_ns: u64, flow: Key<W>) {
+        self.tell(now_ns, flow, now_ns + POLICY_NS, true);
+    }
+
+    #[inline]
+    fn tell(&mut self, now_ns: u64, flow: Key<W>, until_ns: u64, by_policy: bool) {
         let hash = hash(&flow);
         if self.often.tells(now_ns, hash) {
             let shard = shard(hash);
             let stamp = self.all.wrapping_add(self.stamps.read(shard as usize));
             // What finds no room is told of again.
-            let _ = self.picks.push(Pick { flow, until_ns, shard, stamp });
+            let _ = self.picks.push(Pick { flow, until_ns, shard, stamp, by_policy });
         }
     }
 

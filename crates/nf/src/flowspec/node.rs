@@ -43,9 +43,11 @@ fn one<A: InHeader + Address + Into<u128>>(
 ) {
     let ways = std::sync::Arc::new(ways);
     let (input, lookup) = (format!("{ip}-input"), format!("{ip}-lookup"));
-    // What is looked up again.
-    let again: Vec<String> = ["forward", "neighbor", "fragment"].map(|node| format!("{ip}-{node}")).into();
-    let again: Vec<String> = again.into_iter().filter(|node| graph.leads(node, "lookup").is_some()).collect();
+    // What is looked up again; what NAT has kept goes to another node than the rest, perhaps.
+    let again = [
+        (back.to_owned(), ["forward", "neighbor", "fragment"].map(|node| format!("{ip}-{node}")).to_vec()),
+        (format!("{back}-nat"), vec![ip.replace("ip", "nat")]),
+    ];
     // Where what is looked up goes.
     let leads = |output: &str| {
         let to = graph.leads(&lookup, output).or_else(|| graph.leads(&input, "lookup"));
@@ -58,16 +60,20 @@ fn one<A: InHeader + Address + Into<u128>>(
     });
     graph.edge(name, "forward", &forward).edge(name, "neighbor", &neighbor);
     graph.insert(&input, "lookup", name, "lookup");
-    if again.is_empty() {
-        return;
-    }
-    let rules = control.view();
-    graph.node(back, RETURN, move |worker| {
-        Box::new(Return { rules: rules.clone(), redirects: Redirects::new(ways(worker)) })
-    });
-    graph.edge(back, "forward", &forward).edge(back, "neighbor", &neighbor);
-    for node in again {
-        graph.insert(&node, "lookup", back, "lookup");
+    for (back, nodes) in again {
+        let looks_up = |node: &String| graph.leads(node, "lookup").is_some();
+        let nodes: Vec<String> = nodes.into_iter().filter(looks_up).collect();
+        if nodes.is_empty() {
+            continue;
+        }
+        let (rules, ways) = (control.view(), ways.clone());
+        graph.node(&back, RETURN, move |worker| {
+            Box::new(Return { rules: rules.clone(), redirects: Redirects::new(ways(worker)) })
+        });
+        graph.edge(&back, "forward", &forward).edge(&back, "neighbor", &neighbor);
+        for node in nodes {
+            graph.insert(&node, "lookup", &back, "lookup");
+        }
     }
 }
 

@@ -7,7 +7,8 @@
 //!                                                            '--(others)--> ip4-lookup
 //! ```
 //!
-//! A packet whose next hop has been replaced, or whose neighbor has answered, is looked up again: by the number in it ([`Packet::steer`]) where it was redirected
+//! A packet whose next hop has been replaced, or whose neighbor has answered, is looked up again, and so is one that NAT has kept on the way out, until its first fragment came or another worker
+//! took it over (`flowspec4-return-nat`): by the number in it ([`Packet::steer`]) where it was redirected
 //! to. One that would leave by the interface that it came in by has been redirected before, and comes back: it is routed like any other.
 
 use crate::flowspec::rules::Rules;

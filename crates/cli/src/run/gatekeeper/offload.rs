@@ -23,17 +23,26 @@ pub(super) fn check(config: &Config, name: &str) -> Result<String> {
     }
     let on: Vec<&str> = doors(config).into_iter().filter_map(|(_, spec)| spec.interface()).collect();
     if on.is_empty() {
-        return refused(
-            "no port on a network interface (af_packet, af_xdp) has all of its interfaces in front: leave it out, or name them in gatekeeper.front, the port \
-             itself beside its VLANs"
-                .into(),
-        );
+        return refused(no_door(config));
     }
     let forwards = match forwards(config) {
         true => "what nobody judges is forwarded",
         false => "what nobody judges is not forwarded, for bgp.flowspec is about that too",
     };
     Ok(format!("; what is declined is dropped by XDP where it can be, on {}; {forwards}", on.join(", ")))
+}
+
+/// What is to be done where no port is one that all comes from the front by.
+fn no_door(config: &Config) -> String {
+    let there = config.port.iter().filter(|spec| spec.interface().is_some());
+    let names: Vec<String> = there.map(|spec| format!("{:?}", spec.name())).collect();
+    if names.is_empty() {
+        return "no port is on a network interface: give the one in front kind = \"af_packet\" or \"af_xdp\", or leave it out".into();
+    }
+    format!(
+        "of no port on a network interface ({}) are all interfaces in front: name them in gatekeeper.front, the port itself beside its VLANs, or leave it out",
+        names.join(", ")
+    )
 }
 
 /// Whether anything may be forwarded before it comes in.
@@ -387,5 +396,33 @@ mod nowhere {
         pub(in crate::run::gatekeeper) fn told(&self, _counters: &Counters) -> String {
             match *self {}
         }
+    }
+}
+
+#[cfg(all(test, feature = "xdp", target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_port_is_all_in_front_it_is_said_what_to_do() {
+        let said = |ports: [&str; 2], front: &str| {
+            let [wan, lan] = ports;
+            let text = format!(
+                "version = 1\nrole = \"gatekeeper\"\n[[port]]\nname = \"wan\"\n{wan}\n[[port]]\nname = \"lan\"\n{lan}\n\
+                 [[interface]]\nport = \"wan\"\nvlan = 7\n[gatekeeper]\noffload = \"xdp\"\nfront = [{front}]\n"
+            );
+            let config = Config::parse(&text, "a.toml").unwrap();
+            check(&config, "a.toml").map_err(|error| error.to_string())
+        };
+        let (file, wire) = ("kind = \"null\"", "kind = \"af_packet\"");
+        let error = said([file, file], "\"wan\"").unwrap_err();
+        assert!(error.contains("gatekeeper.offload: no port is on a network interface: give"), "{error}");
+        for (ports, front, names) in
+            [([wire, wire], "\"wan.7\"", "\"wan\", \"lan\""), ([file, wire], "\"wan\"", "\"lan\"")]
+        {
+            let error = said(ports, front).unwrap_err();
+            assert!(error.contains(&format!("({names}) are all interfaces in front: name them")), "{error}");
+        }
+        assert!(said([wire, wire], "\"wan\", \"wan.7\"").is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! BGP beside the router: what peers say goes into its routes, and the verbs that show it.
 
 use super::Router;
-use crate::run::config::{Config, Role};
+use crate::run::config::Config;
 use crate::run::service::{lock, now_ns};
 use crate::usage;
 use anyhow::Result;
@@ -21,8 +21,9 @@ use tidemill_control::schema::bgp::{
 use tidemill_control::{ApiError, Family, Registry, Request};
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::bgp::Family as AddressFamily;
+use tidemill_ip::Interfaces;
 use tidemill_nf::flowspec::{Look, Places};
-use tidemill_router::RouterControl;
+use tidemill_router::{RouterControl, RouterError};
 
 /// Prefixes in one answer.
 const PAGE: u32 = 10_000;
@@ -30,6 +31,8 @@ const PAGE: u32 = 10_000;
 const FLOWS_NS: u64 = 100_000_000;
 /// How soon it is looked at whose they are to give, when routes have changed.
 const ROUTES_NS: u64 = 1_000_000_000;
+/// From one complaint about ways of redirects to the next.
+const COMPLAINT_NS: u64 = 10_000_000_000;
 
 /// Sessions, and what they have said that is not in the routes yet.
 pub(crate) struct Bgp {
@@ -50,6 +53,8 @@ struct Followed {
     /// Routes may have changed since.
     stirred: bool,
     looked_ns: u64,
+    /// When ways without room were told of last.
+    complained_ns: Option<u64>,
 }
 
 impl Followed {
@@ -64,16 +69,44 @@ impl Followed {
         if !(changed || passed >= often) {
             return;
         }
-        *self = Followed { revision, stirred: false, looked_ns: now_ns };
+        (self.revision, self.stirred, self.looked_ns) = (revision, false, now_ns);
         let used: Vec<ShownFlow> = speaker.flows().into_iter().filter(|flow| flow.best).collect();
         let addresses = used.iter().filter_map(|flow| match flow.actions.redirect {
             Some(Redirect::Address(address)) => Some(address),
             _ => None,
         });
-        let places = router.redirects.places(router, &addresses.collect(), now_ns);
+        let (places, settled) = router.redirects.places(router, &addresses.collect(), now_ns);
+        if let Err(error) = settled
+            && self.complains(now_ns)
+        {
+            router.trouble.complain("ways of redirects", &error.into());
+        }
         let mut control = lock(control);
         control.set_places(places);
         control.set(used.into_iter().map(|flow| (flow.spec, flow.actions)));
+    }
+
+    /// Whether ways that there is no room for are to be told of: each look may find some.
+    fn complains(&mut self, now_ns: u64) -> bool {
+        let is_due = self.complained_ns.is_none_or(|before| now_ns.abs_diff(before) >= COMPLAINT_NS);
+        if is_due {
+            self.complained_ns = Some(now_ns);
+        }
+        is_due
+    }
+}
+
+/// Checks that there are all interfaces whose packets are to meet no flow specification: where what was redirected comes back, it would be redirected again.
+pub(super) fn spared_are_there(section: &BgpSection, interfaces: &Interfaces, name: &str) -> Result<()> {
+    let is_gone = |interface: &&String| interfaces.by_name(interface).is_none();
+    match section.flowspec_except.iter().find(is_gone) {
+        None => Ok(()),
+        Some(gone) => {
+            let names: Vec<String> =
+                interfaces.iter().map(|interface| format!("{:?}", interface.name)).collect();
+            let what = format!("there is no interface {gone:?}; there are {}", names.join(", "));
+            Err(usage(format!("{name}: bgp.flowspec_except: {what}")))
+        }
     }
 }
 
@@ -89,12 +122,6 @@ impl Redirects {
     /// Of a configuration, with the VRFs and interfaces that there are.
     pub(super) fn new(config: &Config, control: &RouterControl, name: &str) -> Result<Self> {
         let Some(section) = &config.bgp else { return Ok(Redirects::default()) };
-        if let Some(n) = section.announce.iter().position(|announce| announce.while_grantors)
-            && config.role != Role::Gatekeeper
-        {
-            let what = format!("a {} asks no Grantors: leave it out", config.role);
-            return Err(usage(format!("{name}: bgp.announce[{n}].while_grantors: {what}")));
-        }
         let mut vrfs = BTreeMap::new();
         for (n, (target, vrf)) in section.redirects().map_err(usage)?.into_iter().enumerate() {
             let number = control.vrf(vrf).ok_or_else(|| {
@@ -103,25 +130,22 @@ impl Redirects {
             })?;
             vrfs.insert(target, number);
         }
-        for interface in &section.flowspec_except {
-            if control.settings().interfaces.by_name(interface).is_none() {
-                let what = format!("there is no interface {interface:?}");
-                return Err(usage(format!("{name}: bgp.flowspec_except: {what}")));
-            }
-        }
+        spared_are_there(section, &control.settings().interfaces, name)?;
         Ok(Redirects { vrfs, spared: section.flowspec_except.clone() })
     }
 
-    /// What redirects find now, to these addresses among others.
-    fn places(&self, router: &Router, addresses: &BTreeSet<IpAddr>, now_ns: u64) -> Places {
+    /// What redirects find now, to these addresses among others; and what there is no room for.
+    fn places(
+        &self,
+        router: &Router,
+        addresses: &BTreeSet<IpAddr>,
+        now_ns: u64,
+    ) -> (Places, Result<(), RouterError>) {
         let mut control = lock(&router.control);
-        let addresses = control.steer_to(now_ns, addresses).unwrap_or_else(|error| {
-            router.trouble.complain("ways of redirects", &error.into());
-            BTreeSet::new()
-        });
+        let (addresses, settled) = control.steer_to(now_ns, addresses);
         let spared = |name: &String| self.spared.contains(name);
         let spared = control.settings().interfaces.iter().map(|interface| spared(&interface.name)).collect();
-        Places { vrfs: self.vrfs.clone(), addresses, spared }
+        (Places { vrfs: self.vrfs.clone(), addresses, spared }, settled)
     }
 }
 
@@ -480,4 +504,17 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
     let of_peers = [up, paths, announced, stale, sessions, updates, malformed, loops, monitors, flowspecs];
     all.extend(of_peers.into_iter().filter(|family| !family.is_empty()));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks come ten times a second while flow specifications change.
+    #[test]
+    fn ways_without_room_are_told_of_once_in_a_while() {
+        let mut followed = Followed::default();
+        let told: Vec<u64> = (0..=250).filter(|look| followed.complains(look * FLOWS_NS)).collect();
+        assert_eq!(told, [0, 100, 200]);
+    }
 }

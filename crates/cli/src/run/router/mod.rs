@@ -34,7 +34,6 @@ pub(super) use state::{check as check_state, replace};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use tidemill_bgp::config::BgpSection;
 use tidemill_control::schema::Table;
 use tidemill_control::{Family, Registry};
 use tidemill_feed::kernel::KernelFeed;
@@ -247,12 +246,17 @@ impl Router {
         commit: impl FnOnce(P) -> LeftOver,
     ) -> Result<LeftOver> {
         unchanged(name, &new.fixed_routing(old))?;
-        let fixed = |config: &Config| config.bgp.as_ref().map(BgpSection::fixed);
-        unchanged(name, &[("bgp", fixed(new) == fixed(old))])?;
+        match (&new.bgp, &old.bgp) {
+            (Some(new), Some(old)) => unchanged(name, &new.fixed_keys(old))?,
+            (new, old) => unchanged(name, &[("bgp", new.is_some() == old.is_some())])?,
+        }
         let (left_out, mut left) = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
             let ours = control.prepare(&new.router()).map_err(wrong)?;
+            if let Some(section) = &new.bgp {
+                bgp::spared_are_there(section, ours.interfaces(), name)?;
+            }
             let theirs = prepare(ours.interfaces())?;
             // All but some routes has been taken then.
             let left_out = match control.commit(now_ns(), ours) {

@@ -6,9 +6,10 @@ use tidemill_bgp::flowspec::read_all;
 use tidemill_bgp::{Actions, FlowSpec, Redirect, RouteTarget};
 use tidemill_burst::Memory;
 use tidemill_feed::bgp::{Cursor, Family};
-use tidemill_graph::{Clock, Engine, Limits, Options};
+use tidemill_graph::{Clock, Engine, GraphBuilder, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::flowspec::{FlowspecControl, Look, Places};
+use tidemill_nf::nat::{self, NatControl, NatSection};
 use tidemill_port::Port;
 use tidemill_port::memory::{Frame, MemoryPort, Sent};
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
@@ -52,6 +53,16 @@ impl Ran {
 
 /// Runs a router with flow specifications. `first` happens before the first of these frames, `then` between frames.
 fn run(
+    frames: Frames,
+    first: impl FnOnce(&mut RouterControl, &mut FlowspecControl) + Send,
+    then: impl FnMut(u64, &mut FlowspecControl) + Send,
+) -> Ran {
+    run_with(|_, _, _| (), frames, first, then)
+}
+
+/// The same with something that is put into the router's graph before. `first` happens before the first of these frames, `then` between frames.
+fn run_with<T>(
+    beside: impl FnOnce(&mut GraphBuilder, &RouterControl, &Domain) -> T,
     mut frames: Frames,
     first: impl FnOnce(&mut RouterControl, &mut FlowspecControl) + Send,
     mut then: impl FnMut(u64, &mut FlowspecControl) + Send,
@@ -63,6 +74,7 @@ fn run(
         RouterControl::new(&config, &ports, Routes::default(), Routes::default(), &domain).unwrap();
     let mut flows = FlowspecControl::new(1, &domain);
     let mut graph = tidemill_router::graph(&control);
+    let _beside = beside(&mut graph, &control, &domain);
     tidemill_nf::flowspec::splice(&mut graph, &flows, super::flowspec_host(&control));
     // Something that begins the time, and means nothing.
     frames[DMZ].insert(0, (1, answer(DMZ, 200)));
@@ -116,23 +128,24 @@ fn frame(port: usize, station: u8, kind: [u8; 2], rest: &[u8]) -> Vec<u8> {
     [&ours[..], &[2, 0xbb, 0, 0, 0, station], &kind, rest].concat()
 }
 
+const UDP: [u8; 12] = [0, 7, 0, 9, 0, 12, 0, 0, 1, 2, 3, 4];
+
 /// A UDP packet that comes in by a port.
 fn datagram(port: usize, source: &str, destination: &str) -> Vec<u8> {
-    let udp = [0, 7, 0, 9, 0, 12, 0, 0, 1, 2, 3, 4];
     let (kind, header) = match (source.parse().unwrap(), destination.parse().unwrap()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let mut header = vec![0; ipv4::HEADER_LEN];
-            ipv4::Repr::new(source, destination, Protocol::UDP, udp.len()).emit(&mut header).unwrap();
+            ipv4::Repr::new(source, destination, Protocol::UDP, UDP.len()).emit(&mut header).unwrap();
             ([8, 0], header)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let mut header = vec![0; ipv6::HEADER_LEN];
-            ipv6::Repr::new(source, destination, Protocol::UDP, udp.len()).emit(&mut header).unwrap();
+            ipv6::Repr::new(source, destination, Protocol::UDP, UDP.len()).emit(&mut header).unwrap();
             ([0x86, 0xdd], header)
         }
         _ => panic!("two families"),
     };
-    frame(port, 1, kind, &[&header[..], &udp].concat())
+    frame(port, 1, kind, &[&header[..], &UDP].concat())
 }
 
 /// A station says by ARP that it has an address whose last byte is its number.
@@ -188,6 +201,45 @@ fn a_vrf_routes_what_is_redirected_to_it() {
     assert_eq!((ran.sent[LAN].len(), ran.drops), (0, String::new()));
 }
 
+/// A fragment that waits in NAT for the first of its packet is looked up when that has come: not by its own route.
+#[test]
+fn what_nat_keeps_does_not_forget_where_it_is_redirected_to() {
+    let nat = |graph: &mut GraphBuilder, control: &RouterControl, domain: &Domain| {
+        let section = "inside = ['lan']\noutside = ['wan']\npool = ['198.51.100.1']";
+        let section: NatSection = toml::from_str(section).unwrap();
+        let nat = NatControl::with_secret(&section, &control.settings().interfaces, 1, domain, 3).unwrap();
+        let (hops4, hops6) = crate::run::spliced::hops(control);
+        nat::splice(graph, &nat, nat::Host { hops4, hops6 });
+        nat
+    };
+    let piece = |offset: u16, bytes: &[u8], more_fragments| {
+        let (source, destination) = ("10.1.0.7".parse().unwrap(), "20.0.0.1".parse().unwrap());
+        let whole = ipv4::Repr::new(source, destination, Protocol::UDP, bytes.len());
+        let piece =
+            ipv4::Repr { ident: 5, dont_fragment: false, more_fragments, fragment_offset: offset, ..whole };
+        let mut header = vec![0; ipv4::HEADER_LEN];
+        piece.emit(&mut header).unwrap();
+        frame(LAN, 1, [8, 0], &[&header[..], bytes].concat())
+    };
+    let lan = vec![(30, piece(8, &UDP[8..], false)), (31, piece(0, &UDP[..8], true))];
+    let wan = vec![(20, answer(WAN, 7)), (22, answer(WAN, 7)), (40, answer(WAN, 7))];
+    let address: IpAddr = "10.2.0.7".parse().unwrap();
+    let ran = run_with(
+        nat,
+        [lan, wan, Vec::new()],
+        |control, flows| {
+            let addresses = control.steer_to(START_NS, &BTreeSet::from([address])).0;
+            flows.set_places(Places { addresses, ..Places::default() });
+            assert!(flows.set([redirect(to("20.0.0.1"), Redirect::Address(address))]));
+        },
+        |_, _| (),
+    );
+    let mut sent = ran.sent[WAN].iter().filter(|frame| frame[12..14] == [8, 0]);
+    assert_eq!((sent.clone().count(), ran.drops.as_str()), (2, ""));
+    assert!(sent.clone().all(|frame| frame[..6] == [2, 0xbb, 0, 0, 0, 7]), "by the redirect");
+    assert!(sent.all(|frame| frame[26..30] == [198, 51, 100, 1]), "translated");
+}
+
 #[test]
 fn what_a_redirect_has_no_way_for_is_dropped_by_name() {
     let all = ["20.7.0.1", "20.8.0.1", "20.9.0.1", "10.3.0.1"];
@@ -230,7 +282,7 @@ fn an_address_gets_what_is_redirected_to_it() {
         [lan, wan, dmz],
         |control, flows| {
             let wanted = BTreeSet::from([address, "192.0.2.1".parse().unwrap()]);
-            let addresses = control.steer_to(START_NS, &wanted).unwrap();
+            let addresses = control.steer_to(START_NS, &wanted).0;
             assert_eq!(addresses, BTreeSet::from([address]), "nobody knows a way to the other");
             flows.set_places(Places { addresses, ..Places::default() });
             assert!(flows.set(rule()));

@@ -97,10 +97,10 @@ fn what_a_policy_drops_is_told_of() {
         gate.decide(&now, &mut Counters::default(), &seen, &mut fates);
         assert!(fates.iter().step_by(2).all(|fate| *fate == Fate::PolicyDrop), "{fates:?}");
         let told: Vec<_> = std::iter::from_fn(|| picks.take())
-            .map(|pick| (u32::of_key(&pick.flow), pick.until_ns))
+            .map(|pick| (u32::of_key(&pick.flow), pick.until_ns, pick.by_policy))
             .collect();
         let expected = match order {
-            Order::OnePass => vec![((5, 0x0a00_0007), ns + POLICY_NS)],
+            Order::OnePass => vec![((5, 0x0a00_0007), ns + POLICY_NS, true)],
             Order::FlowFirst => Vec::new(),
         };
         assert_eq!(told, expected, "{order:?} {driver:?}");

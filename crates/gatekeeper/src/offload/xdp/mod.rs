@@ -6,7 +6,8 @@
 //! **Ends** are in the kernel's clock, by which the program compares them. They are reckoned by its coarse clock, which lags by some milliseconds: so a rule ends that much before its flow's refusal, and the gate drops
 //! what comes in between.
 //!
-//! **A full map** refuses new rules, which is counted, and no rule that holds leaves: the gate goes on dropping what such flows send. Dead rules are removed within a second or two.
+//! **A full map** refuses new rules, which is counted, and no rule that holds leaves: the gate goes on dropping what such flows send. Dead rules are removed within a second or two. Flows that were
+//! declined have three quarters of the places at most, and so have those that a policy drops: a flood of one kind leaves room for the other.
 
 mod rules;
 
@@ -46,6 +47,8 @@ type BothRules = (Rules<u32, Flow4, 1>, Rules<u128, Flow6, 4>);
 pub struct Offload {
     object: Arc<Mutex<Object>>,
     words: Arc<dyn Words>,
+    /// For rules of each family.
+    room: u32,
     rules: Option<BothRules>,
     /// Rules could not be changed, and that was said.
     has_failed: bool,
@@ -65,7 +68,7 @@ impl Offload {
         let object = Object::load(&SOURCE, &[("rules4", room), ("rules6", room), ("lines", lines)], None)?;
         let words: Arc<dyn Words> = Arc::new(object.mapped("words", WORDS)?);
         let object = Arc::new(Mutex::new(object));
-        Ok(Offload { object, words, rules: None, has_failed: false, notes: Vec::new() })
+        Ok(Offload { object, words, room, rules: None, has_failed: false, notes: Vec::new() })
     }
 
     /// The program with its maps, for whoever puts it on interfaces and has it forward.
@@ -80,7 +83,8 @@ impl Offload {
 
     /// Whose refusals it repeats, from now on.
     pub fn follow(&mut self, picks: (Picks<u32, 1>, Picks<u128, 4>)) {
-        self.rules = Some((Rules::new("rules4", key4, picks.0), Rules::new("rules6", key6, picks.1)));
+        let rules4 = Rules::new("rules4", self.room, key4, picks.0);
+        self.rules = Some((rules4, Rules::new("rules6", self.room, key6, picks.1)));
     }
 
     /// Lines for the log since the last call; warnings begin with `warning: `.

@@ -32,22 +32,37 @@ impl Times {
     }
 }
 
+/// A rule that there is.
+#[derive(Debug, Clone, Copy)]
+struct There<const W: usize> {
+    flow: Key<W>,
+    /// How many packets that it has dropped have been told of.
+    told: u64,
+    by_policy: bool,
+}
+
 /// See the [module](self). `K` is a flow as the program has it.
 pub(super) struct Rules<A, K, const W: usize> {
     map: &'static str,
     key: fn(&Key<W>) -> K,
     picks: Picks<A, W>,
-    /// The flows of the rules that there are, and how many of their packets have been told of.
-    there: HashMap<K, (Key<W>, u64)>,
+    there: HashMap<K, There<W>>,
+    /// How many there are of flows that were declined, and of flows that a policy drops.
+    counts: [u32; 2],
+    /// How many of each kind there may be.
+    most: u32,
     cursor: Cursor,
     round_ns: u64,
     refused: u64,
 }
 
 impl<A: Paired<W>, K: Pod + Default + Eq + Hash, const W: usize> Rules<A, K, W> {
-    pub(super) fn new(map: &'static str, key: fn(&Key<W>) -> K, picks: Picks<A, W>) -> Self {
+    /// `room` is that of the map.
+    pub(super) fn new(map: &'static str, room: u32, key: fn(&Key<W>) -> K, picks: Picks<A, W>) -> Self {
         let (there, cursor) = (HashMap::new(), Cursor::default());
-        Rules { map, key, picks, there, cursor, round_ns: 0, refused: 0 }
+        // A flood of one kind leaves room for the other.
+        let most = room - room / 4;
+        Rules { map, key, picks, there, counts: [0; 2], most, cursor, round_ns: 0, refused: 0 }
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -72,20 +87,29 @@ impl<A: Paired<W>, K: Pod + Default + Eq + Hash, const W: usize> Rules<A, K, W> 
             return Ok(false);
         }
         let mut table = object.table::<K, Rule>(self.map)?;
-        for Pick { flow, until_ns, shard, stamp } in picks {
+        for Pick { flow, until_ns, shard, stamp, by_policy } in picks {
             let until = times.kernel(until_ns);
             if until <= times.kernel_ns {
                 continue;
             }
             let key = (self.key)(&flow);
+            let before = self.there.get(&key).copied();
+            let is_one_more = before.is_none_or(|before| before.by_policy != by_policy);
+            if is_one_more && self.counts[usize::from(by_policy)] >= self.most {
+                self.refused += 1;
+                continue;
+            }
             // What a rule of before has kept away goes with it.
-            if let Some((_, told)) = self.there.get(&key) {
+            if let Some(There { told, .. }) = before {
                 let packets = table.get(&key)?.map_or(0, |rule| rule[3]);
-                self.picks.kept_away(&flow, packets.saturating_sub(*told));
+                self.picks.kept_away(&flow, packets.saturating_sub(told));
             }
             match table.insert(&key, &[until, stamp, shard.into(), 0, 0]) {
                 Ok(()) => {
-                    self.there.insert(key, (flow, 0));
+                    if let Some(before) = self.there.insert(key, There { flow, told: 0, by_policy }) {
+                        self.counts[usize::from(before.by_policy)] -= 1;
+                    }
+                    self.counts[usize::from(by_policy)] += 1;
                 }
                 Err(error) if is_full(&error) => self.refused += 1,
                 Err(error) => return Err(error),
@@ -107,13 +131,15 @@ impl<A: Paired<W>, K: Pod + Default + Eq + Hash, const W: usize> Rules<A, K, W> 
         let (cursor, _) = table.read_some(self.cursor, &mut page)?;
         self.cursor = cursor;
         for (key, [until, stamp, shard, packets, _]) in page {
-            if let Some((flow, told)) = self.there.get_mut(&key) {
+            if let Some(There { flow, told, .. }) = self.there.get_mut(&key) {
                 let more = packets.saturating_sub(*told);
                 *told = packets;
                 self.picks.kept_away(flow, more);
             }
             if until <= times.kernel_ns || !self.picks.holds(shard as u32, stamp) {
-                self.there.remove(&key);
+                if let Some(There { by_policy, .. }) = self.there.remove(&key) {
+                    self.counts[usize::from(by_policy)] -= 1;
+                }
                 dead.push(key);
             }
         }
