@@ -225,7 +225,9 @@ fn root_bpf_a_killed_process_is_followed() {
     Holder::start(1).kill();
     assert!(Pins::remove(&root, "test").unwrap());
     assert!(!Pins::remove(&root, "test").unwrap());
-    drop(attach(&load(&XSK), Mode::Auto).unwrap());
+    // The kernel takes its program off a moment later; on a busy machine that is a long one.
+    let (other, most) = (load(&XSK), Duration::from_secs(10));
+    drop(Attachment::attach(&other, "left", index("left"), Mode::Auto, most, None).unwrap());
     // Or the interface goes: maps stay for the next.
     Holder::start(1).kill();
     run("ip link del left");

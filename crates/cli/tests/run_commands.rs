@@ -325,10 +325,8 @@ fn an_interrupted_run_ends_in_good_order() {
         "kind = \"pcap\"\ninput = \"in.pcap\"\noutput = \"lan.pcap\"",
         "kind = \"generator\"\ndestinations = \"table\"",
     );
-    folder.write(
-        "router.toml",
-        ports.replace("kind = \"pcap\"\noutput = \"wan.pcap\"", "kind = \"null\"\nreceive = false"),
-    );
+    let ports = ports.replace("kind = \"pcap\"\noutput = \"wan.pcap\"", "kind = \"null\"\nreceive = false");
+    folder.write("router.toml", format!("{ports}[control]\nsocket = \"s.sock\"\n"));
     let run = || {
         Command::new(env!("CARGO_BIN_EXE_tidemill"))
             .args(["run", "router.toml", "--json"])
@@ -338,8 +336,21 @@ fn an_interrupted_run_ends_in_good_order() {
             .spawn()
             .unwrap()
     };
-    let child = run();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut child = run();
+    // Signals are watched for before packets flow.
+    let began = std::time::Instant::now();
+    loop {
+        let ran = folder.run("show ports --json --socket s.sock");
+        let flows = |port: &Value| port["rx"]["packets"].as_u64().is_some_and(|packets| packets > 1000);
+        if ran.code == 0 && ran.json().iter().any(flows) {
+            break;
+        }
+        if began.elapsed().as_secs() >= 60 || child.try_wait().unwrap().is_some() {
+            let _ = child.kill();
+            panic!("nothing flows: {}{}", ran.out, ran.err);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     let killed = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
     assert!(killed.success());
     let output = child.wait_with_output().unwrap();

@@ -66,6 +66,29 @@ impl Service {
     }
 }
 
+/// Where a stream goes that nobody keeps: how much of it has come is seen.
+struct Drain<'a>(&'a AtomicU64);
+
+impl Write for Drain<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits until something has come.
+fn begun(come: &AtomicU64) {
+    let began = Instant::now();
+    while come.load(Ordering::Relaxed) == 0 {
+        assert!(began.elapsed() < LONG, "nothing has come");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn registry() -> (Registry, Receiver<bool>) {
     let (tell, ended) = channel();
     let calls = AtomicU64::new(0);
@@ -265,10 +288,10 @@ fn sources_hear_that_their_client_is_gone() {
         assert!(service.stream_ended(), "{verb}");
     }
     // A client that is told to stop leaves as well.
-    let stop = AtomicBool::new(false);
+    let (stop, come) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let bytes = scope.spawn(|| service.client().stream("/v1/endless", &(), &mut std::io::sink(), &stop));
-        thread::sleep(Duration::from_millis(50));
+        let bytes = scope.spawn(|| service.client().stream("/v1/endless", &(), &mut Drain(&come), &stop));
+        begun(&come);
         stop.store(true, Ordering::Relaxed);
         assert!(bytes.join().unwrap().unwrap() > 0);
     });
@@ -295,14 +318,15 @@ fn streams_are_limited_in_number() {
 #[test]
 fn dropping_the_server_ends_streams_and_removes_the_socket() {
     let mut service = Service::start();
-    let stop = AtomicBool::new(false);
+    let (stop, come) = (AtomicBool::new(false), AtomicU64::new(0));
     let client = service.client();
     let server = service.server.take();
     let bytes = thread::scope(|scope| {
-        let stream = scope.spawn(|| client.stream("/v1/endless", &(), &mut std::io::sink(), &stop));
         let mut dawdler = service.connect();
         dawdler.write_all(b"GET /v1/cou").unwrap();
-        thread::sleep(Duration::from_millis(50));
+        // Connections are taken in their order: both are there when the second one has got something.
+        let stream = scope.spawn(|| client.stream("/v1/endless", &(), &mut Drain(&come), &stop));
+        begun(&come);
         drop(server);
         stream.join().unwrap()
     });

@@ -139,8 +139,8 @@ fn a_port_without_one_is_looked_at_now_and_then() {
     let memory = Memory::new(256, 2048).unwrap();
     let (mut wire, sent, port) = device(true);
     let placement = Placement { idle: idle(Duration::from_millis(1)), ..Placement::simple(1, &memory) };
-    let outcome = run(echo(), vec![vec![port]], placement, |_| {
-        std::thread::sleep(Duration::from_millis(10));
+    let outcome = run(echo(), vec![vec![port]], placement, |handle| {
+        until("a nap", || handle.snapshot().slept_ns > 0);
         wire.write_all(&[7]).unwrap();
         until("a packet", || *sent.lock().unwrap() == [7]);
     });

@@ -189,7 +189,14 @@ fn a_sleeping_worker_takes_orders_and_is_not_busy() {
         assert!(handle.per_worker().iter().all(|worker| worker.busy_ns == 0));
         let mut capture = handle.capture("port:a", 100).unwrap();
         handle.trace(&TraceRequest { at: "port:a".into(), packets: 1 }).unwrap();
-        std::thread::sleep(Duration::from_millis(20)); // many naps: whoever can, has taken it
+        // Counters are shown twice a turn at most: behind the third time is a turn that has begun since, and has taken both.
+        for _ in 0..3 {
+            let before: Vec<u64> = handle.per_worker().iter().map(|worker| worker.elapsed_ns).collect();
+            wait_for("a turn", || {
+                let workers = handle.per_worker();
+                workers.iter().zip(&before).all(|(worker, before)| worker.elapsed_ns > *before)
+            });
+        }
         let mut burst = Burst::new();
         (0..50u64).for_each(|n| burst.push(feed.packet(&n.to_be_bytes()).unwrap()).unwrap());
         far.tx(0, &mut feed, &mut burst).unwrap();

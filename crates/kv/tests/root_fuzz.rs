@@ -462,6 +462,8 @@ impl Beside {
         socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let mut beside = Beside(child, socket, 0);
         assert!((0..50).any(|_| beside.reads_on(b"version\r\n")), "it does not start");
+        // From now on it answers, at its leisure where the machine is busy.
+        beside.1.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         beside
     }
 

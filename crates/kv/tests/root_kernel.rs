@@ -276,12 +276,14 @@ fn root_kernel_a_source_is_answered_so_often_a_second() {
     lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
     lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
     let (hits, limited) = (lab.cache.count("get-hit"), lab.cache.count("get-limited"));
+    let started = std::time::Instant::now();
     for _ in 0..30 {
         assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\na\r\nEND\r\n", "memcached answers the others");
     }
-    // All of it within a second, or a little more where the machine is busy.
+    // All of it within a second, or more where the machine is busy.
+    let most = 5 * (3 + started.elapsed().as_secs());
     let (hits, limited) = (lab.cache.count("get-hit") - hits, lab.cache.count("get-limited") - limited);
-    assert!(hits <= 15 && limited >= 15, "{hits} answered, {limited} not");
+    assert!(hits <= most && limited + most >= 30, "{hits} answered, {limited} not, {most} at most");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_amp::Tuple;
 use tidemill_amp::offload::xdp::{XdpOffload, XdpOptions};
 use tidemill_amp::offload::{Offload, OffloadSettings, RuleEvent};
@@ -70,8 +70,15 @@ impl Holder {
 fn remove() {
     assert!(Pins::remove(Path::new(Pins::ROOT), "right").unwrap());
     assert_eq!(Pins::left(Path::new(Pins::ROOT)).unwrap(), []);
-    // The kernel takes the program off a moment later.
-    std::thread::sleep(Duration::from_millis(300));
+    // The kernel takes the program off a moment later; on a busy machine that is a long one.
+    let is_on = || {
+        let shown = Command::new("ip").args(["link", "show", "right"]).output().unwrap().stdout;
+        String::from_utf8_lossy(&shown).contains("xdp")
+    };
+    let started = Instant::now();
+    while is_on() && started.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -127,9 +127,10 @@ mod tests {
             laps.counted = true;
             laps.last = last;
             let lap = laps.lap();
-            assert!(!laps.counted && lap < 1_000_000_000, "{lap}");
+            // The jumps are of days: a machine that stands still for a while is none.
+            assert!(!laps.counted && lap < 100_000_000_000, "{lap}");
             std::thread::sleep(Duration::from_millis(2));
-            assert!((2_000_000..1_000_000_000).contains(&laps.lap()));
+            assert!((2_000_000..100_000_000_000).contains(&laps.lap()));
         }
     }
 

@@ -246,7 +246,7 @@ mod tests {
             assert_eq!((fresh.state, fresh.received, fresh.unread, fresh.unsent), (1, 0, 0, 0), "{at}");
             client.write_all(&[7; 1000]).unwrap();
             let until = |diag: &mut Diag, done: &dyn Fn(&Socket) -> bool| {
-                (0..1000).find_map(|_| {
+                (0..10_000).find_map(|_| {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                     diag.ask(&tuple, port, 0).unwrap().filter(|socket| done(socket))
                 })

@@ -102,16 +102,13 @@ impl Udp {
         })
     }
 
-    /// All datagrams that come to a request until it is quiet: header without the request's number, and the rest.
-    pub(crate) fn all(&mut self, bytes: &[u8], quiet: Duration) -> Vec<Vec<u8>> {
-        let request = self.send(bytes);
-        let mut frames = Vec::new();
+    /// All datagrams that come to a request until it is quiet, beside those that have come: header without the request's number, and the rest.
+    pub(crate) fn all(&self, request: u16, quiet: Duration, frames: &mut Vec<Vec<u8>>) {
         while let Some(frame) = self.frame(quiet) {
             if wire::header(&frame).is_some_and(|(number, ..)| number == request) {
                 frames.push(frame[2..].to_vec());
             }
         }
-        frames
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) fn segment(
 /// What memcached answers to these bytes.
 fn answers(bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect("127.0.0.1:11213").unwrap();
-    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut said = Vec::new();
     // It may close the connection before it has read all.
     if stream.write_all(bytes).is_ok() {

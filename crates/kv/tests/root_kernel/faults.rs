@@ -173,6 +173,7 @@ fn root_kernel_another_memcached_takes_the_datagrams() {
     kept(&mut lab);
     // Of one address: what is sent there is its from now on.
     let mut other = memcached("-u root -p 11212 -U 11211 -l 10.9.0.1");
+    lab.wait("the other one", |_| std::net::TcpStream::connect("10.9.0.1:11212").is_ok());
     lab.rounds(Duration::from_millis(1500));
     let answers: Vec<String> = (0..5).map(|_| lab.udp("get v\r\n")).collect();
     other.kill().unwrap();
@@ -272,7 +273,8 @@ fn root_kernel_a_short_connection_that_was_not_seen() {
     assert_eq!(lab.cache.daemon().unseen, 1, "{:?}", lab.cache.take_notes());
     // An interface that comes is named.
     crate::net::run("ip link add late type veth peer name nobody");
-    lab.rounds(Duration::from_millis(700));
-    let notes = lab.cache.take_notes();
-    assert!(notes.iter().any(|note| note.contains("late") && note.contains("has come")), "{notes:?}");
+    lab.wait("that it is named", |lab| {
+        let notes = lab.cache.take_notes();
+        notes.iter().any(|note| note.contains("late") && note.contains("has come"))
+    });
 }

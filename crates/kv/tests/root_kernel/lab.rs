@@ -227,9 +227,11 @@ impl Lab {
         self.memcached = Memcached::start(THREADS);
     }
 
+    /// Works for so long. However long this thread is kept from it: some rounds begin when the time is over, and see what is due by then.
     pub fn rounds(&mut self, time: Duration) {
-        let started = Instant::now();
-        while started.elapsed() < time {
+        let (started, mut behind) = (Instant::now(), 0);
+        while behind < 3 {
+            behind += u32::from(started.elapsed() >= time);
             if !self.cache.round().unwrap() {
                 std::thread::sleep(Duration::from_millis(1));
             }

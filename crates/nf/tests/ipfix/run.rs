@@ -24,7 +24,7 @@ impl Node for End {
 /// Runs these frames, each with its time, over so many workers.
 fn run(queues: Vec<Vec<(u64, Vec<u8>)>>, flows: usize) -> (Collector, IpfixControl) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let address = socket.local_addr().unwrap().to_string();
     let section = IpfixSection { collector: address, flows, ..IpfixSection::default() };
     let workers = queues.len();

@@ -26,7 +26,7 @@ pub fn send(port: &mut dyn Port, pool: &mut Pool, frames: &[Vec<u8>]) {
     }
 }
 
-/// Receives until `wanted` packets have come and then nothing more for a few milliseconds.
+/// Receives until `wanted` packets have come and then nothing more for a few milliseconds; behind these is one more look, however long this thread was kept from it.
 pub fn receive(port: &mut dyn Port, pool: &mut Pool, wanted: usize) -> Vec<Vec<u8>> {
     receive_each(port, pool, wanted, |_| ())
 }
@@ -40,18 +40,21 @@ pub fn receive_each(
 ) -> Vec<Vec<u8>> {
     let (mut seen, mut burst, mut last) = (Vec::new(), Burst::new(), Instant::now());
     let quiet = Duration::from_millis(50);
-    while seen.len() < wanted || last.elapsed() < quiet {
-        if port.rx(now_ns(), pool, &mut burst).unwrap() == RxStatus::Received {
-            last = Instant::now();
-        }
+    loop {
+        let is_over = seen.len() >= wanted && last.elapsed() >= quiet;
+        let is_new = port.rx(now_ns(), pool, &mut burst).unwrap() == RxStatus::Received;
         for packet in burst.drain() {
             look(&packet);
             seen.push(packet.data().to_vec());
             pool.free(packet);
         }
+        if is_new {
+            last = Instant::now();
+        } else if is_over {
+            return seen;
+        }
         assert!(last.elapsed() < PATIENCE, "{} of {wanted}: {:?}", seen.len(), port.counters().rx);
     }
-    seen
 }
 
 /// A frame of a protocol of nobody's (local experimental EtherType) that says which one it is.
