@@ -71,10 +71,10 @@ impl Ask {
             Ask::Get | Ask::Zipf => {
                 Some(vec!["SET".to_owned(), self.key(number), text(number.into(), value)])
             }
-            Ask::Hgetall => all("HSET", &|at| vec![format!("field:{at}"), element(at)]),
-            Ask::Smembers => all("SADD", &|at| vec![element(at)]),
-            Ask::Lrange => all("RPUSH", &|at| vec![element(at)]),
-            Ask::Zrange => all("ZADD", &|at| vec![at.to_string(), element(at)]),
+            Ask::Hgetall => all("HSET", &|at: u32| vec![format!("field:{at}"), element(at)]),
+            Ask::Smembers => all("SADD", &|at: u32| vec![element(at)]),
+            Ask::Lrange => all("RPUSH", &|at: u32| vec![element(at)]),
+            Ask::Zrange => all("ZADD", &|at: u32| vec![at.to_string(), element(at)]),
         }
     }
 
