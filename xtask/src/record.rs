@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-classify,
+    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-redis, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long)]
     only: Option<String>,
@@ -181,6 +181,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         let record = Record::start("bench-kv", json!({}), options.quick)?;
         let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.5"] } else { &[] };
         bench(record, &["kv"], None, quick)?;
+    }
+    if wanted("bench-redis") {
+        let record = Record::start("bench-redis", json!({}), options.quick)?;
+        let quick: &[&str] =
+            if options.quick { &["--runs", "3", "--seconds", "0.2", "--keys", "100000"] } else { &[] };
+        bench(record, &["redis"], None, quick)?;
     }
     if wanted("peers-port") {
         good &= peers::port::record(&table(options.table_v4.as_ref(), 4)?, options.quick)?;

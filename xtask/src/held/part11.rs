@@ -10,7 +10,7 @@ pub(crate) const LINES: &[Line] = &[
     ("L0 and L1 over AF_XDP: five times memcached's gets over UDP on one core", role),
     ("the contract, clients that do anything, all tiers at once, a real memcached", |machine| {
         let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
-        let mut passed = machine.tests(&target, 22)?;
+        let mut passed = machine.tests(&target, 23)?;
         if !machine.quick {
             let long = [
                 "-p",
@@ -55,6 +55,10 @@ pub(crate) const LINES: &[Line] = &[
         let target = ["-p", "tidemill-cachesim", "--test", "real_libcachesim", "--", "--show-output"];
         Ok(Outcome::Pass(format!("{} tests: real_libcachesim", machine.tests(&target, 3)?)))
     }),
+    (
+        "in front of Redis: every answer is Redis' own; beside Redis alone, what is kept and what is not",
+        redis,
+    ),
     // What must exist besides.
     ("the simulators by themselves", |machine| {
         // Without libCacheSim, which has its own line, and needs a Python.
@@ -88,6 +92,26 @@ fn role(machine: &Machine) -> Result<Outcome> {
         .context("no ratio to memcached over UDP")?;
     let text: Vec<String> = all.iter().map(|ratio| shown(ratio)).collect();
     Ok(verdict(number(ratio, "value") >= 5.0, text.join("; ")))
+}
+
+/// Strings, hashes, sets, lists and sorted sets with Redis behind. No factor is named for them; a wrong answer ends the benchmark, and so do too few hits of what is kept.
+fn redis(machine: &Machine) -> Result<Outcome> {
+    let (runs, seconds, keys) = if machine.quick { ("3", "0.2", "100000") } else { ("7", "1", "1000000") };
+    let more = ["--runs", runs, "--seconds", seconds, "--keys", keys, "--json"];
+    let objects = machine.tidemill(&[&["bench", "redis"][..], &more].concat())?;
+    let all = ratios(&objects);
+    let text = ["single", "pipelined", "latency"].map(|case| {
+        let of_case = |ratio: &&Value| {
+            let ask = ratio["case"].as_str()?.strip_prefix(case)?.strip_prefix('/')?;
+            Some(format!("{ask} {:.2}", number(ratio, "value")))
+        };
+        format!("{case}: {}", all.iter().filter_map(of_case).collect::<Vec<_>>().join(", "))
+    });
+    let (text, asked) = (text.join("; "), 7 * 3);
+    Ok(match all.len() {
+        there if there == asked => Outcome::Measured(format!("to Redis alone, {text}")),
+        there => Outcome::Fail(format!("{there} ratios of {asked}: {text}")),
+    })
 }
 
 /// Figure 3.12 with as many requests as `bench/figures.md` has for the others: of each policy no more misses with eight ways than with two, which is what the paper sees in all but ETC.

@@ -71,7 +71,7 @@ fn clock() -> Duration {
 }
 
 /// Of sorted values; the nearest one.
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+pub(super) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let at = (sorted.len().saturating_sub(1) * percent + 50) / 100;
     sorted.get(at).copied().unwrap_or_default()
 }

@@ -22,6 +22,8 @@ mod lpm;
 mod nf;
 pub(crate) mod pass;
 mod port;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+mod redis;
 pub(crate) mod report;
 mod runner;
 mod scaling;
@@ -29,6 +31,8 @@ pub(crate) mod statistics;
 pub(crate) mod updates;
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 mod wire;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+mod zipf;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -57,6 +61,9 @@ pub(crate) enum BenchCommand {
     /// The caches before memcached, in the kernel and the role kvcache: hits a second, round trips, what they cost where nothing can be cached (root)
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     Kv(kv::KvBench),
+    /// The cache before a Redis, and the same Redis asked past it: answers a second, round trips, what it costs where nothing can be kept (root)
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    Redis(redis::RedisBench),
     /// What a busy control side (route changes, show, trace, reload) costs the packets
     Churn(churn::ChurnBench),
 }
@@ -77,6 +84,8 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
         BenchCommand::Classify(args) => classify::run(&args),
         #[cfg(all(feature = "xdp", target_os = "linux"))]
         BenchCommand::Kv(args) => kv::run(&args),
+        #[cfg(all(feature = "xdp", target_os = "linux"))]
+        BenchCommand::Redis(args) => redis::run(&args),
         BenchCommand::Churn(args) => churn::run(&args),
     }
 }

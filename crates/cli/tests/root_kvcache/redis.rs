@@ -1,10 +1,12 @@
 //! `tidemill kv redis` in front of a real Redis: clients that do anything get the bytes that a Redis without it gives; clients that write and read at the same time never see what was; writes past it
 //! are seen within the lease; nobody gets what Redis would not give him.
 
+use crate::contract::lab::turn;
 use crate::net::wait_until;
 use crate::rng::Rng;
 use crate::seed;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -542,4 +544,52 @@ fn nobody_gets_what_redis_would_not_give_him() {
     let mut bytes = [0; 256];
     let read = other.stream.read(&mut bytes).unwrap();
     assert!(bytes[..read].starts_with(b">2\r\n$10\r\ninvalidate\r\n"));
+}
+
+/// `tidemill bench redis`: both have answers, each of which it has compared with Redis' own, and the front has answered what can be kept and nothing else. No times are judged.
+#[test]
+fn bench_redis_measures_both_and_names_what_it_lacks() {
+    let bench = |more: &[&str], path: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(["bench", "redis"]).args(more).stdin(Stdio::null());
+        if let Some(path) = path {
+            command.env("PATH", path);
+        }
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let (good, _, said) = bench(&[], Some("/nowhere"));
+    assert!(!good && said.contains("install the package redis-server"), "{said}");
+    let name = "bench_redis_measures_both_and_names_what_it_lacks";
+    if !there(name) {
+        return;
+    }
+    let Some(_turn) = turn(name) else { return };
+    let short = ["--case", "pipelined,latency", "--seconds", "0.02", "--runs", "2", "--json"];
+    let (good, out, said) = bench(&[&["--ask", "lrange,absent"][..], &short].concat(), None);
+    assert!(good, "{said}");
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |case: &str, subject: &str, metric: &str| {
+        let is_it = |line: &&Value| {
+            let whose = line["subject"] == subject || line["of"] == subject;
+            whose && line["case"] == case && line["metric"] == metric
+        };
+        let line = lines.iter().find(is_it);
+        line.and_then(|line| line["value"].as_f64())
+            .unwrap_or_else(|| panic!("{case} {subject} {metric}: {out}"))
+    };
+    for (ask, least, most) in [("lrange", 0.9, 1.0), ("absent", 0.0, 0.0)] {
+        for (case, metrics) in [("pipelined", &["ops"][..]), ("latency", &["p50_ns", "p99_ns"][..])] {
+            let case = format!("{case}/{ask}");
+            for subject in ["redis-front", "peer:redis"] {
+                assert!(metrics.iter().all(|metric| of(&case, subject, metric) > 0.0), "{case}: {out}");
+            }
+            assert!((least..=most).contains(&of(&case, "redis-front", "hit_share")), "{case}: {out}");
+            assert!(of(&case, "redis-front", "ratio") > 0.0);
+        }
+    }
+    let ratios: Vec<&Value> = lines.iter().filter(|line| line["metric"] == "ratio").collect();
+    assert_eq!(ratios.len(), 4);
+    assert!(ratios.iter().all(|ratio| ratio["to"] == "peer:redis" && ratio["pairs"] == 2), "{out}");
 }

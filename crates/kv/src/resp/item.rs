@@ -1,7 +1,6 @@
 //! What a whole reply says, item by item as they stand: an array is its head, then its items.
 
 use super::integer;
-use std::io::Write;
 
 /// One item, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,9 +68,20 @@ impl<'a> Iterator for Items<'a> {
 
 /// Writes a type and its number: `*3`, `%2`, `:7`.
 pub fn head(to: &mut Vec<u8>, kind: u8, number: u64) {
+    // As many digits as the largest has. By hand, for a reply has one of these for each of its pieces.
+    let mut digits = [0; 20];
+    let (mut from, mut left) = (digits.len(), number);
+    loop {
+        from -= 1;
+        digits[from] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
     to.push(kind);
-    // Writing to memory cannot fail.
-    let _ = write!(to, "{number}\r\n");
+    to.extend_from_slice(&digits[from..]);
+    to.extend_from_slice(b"\r\n");
 }
 
 /// Writes a bulk string.
@@ -121,6 +131,15 @@ mod tests {
         for end in 0..text.len() {
             let part: Vec<_> = Items::new(&text[..end]).collect();
             assert_eq!(part, items[..part.len()], "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_all_their_digits() {
+        for number in [0, 7, 10, 99, 100, 1_000_000, u64::MAX] {
+            let mut text = Vec::new();
+            head(&mut text, b':', number);
+            assert_eq!(text, format!(":{number}\r\n").as_bytes());
         }
     }
 

@@ -205,6 +205,8 @@ struct Spec {
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     by_name: HashMap<Vec<u8>, Spec>,
+    /// The bits of reads that it calls read-only.
+    reads: u32,
     name: Vec<u8>,
 }
 
@@ -252,6 +254,9 @@ impl Commands {
         for entry in all.nodes() {
             commands.add(entry)?;
         }
+        let is_read = |name: &str| commands.by_name.get(name.as_bytes()).is_some_and(|spec| spec.reads);
+        let reads = READS.iter().filter(|(name, ..)| is_read(name)).map(|(_, read, _)| read.bit());
+        commands.reads = reads.sum();
         // A table without them is none.
         (commands.has("get") && commands.has("set")).then_some(commands)
     }
@@ -285,14 +290,12 @@ impl Commands {
     /// What a request does.
     pub(super) fn class(&mut self, request: &Requests) -> Class {
         let Some(word) = request.word(0) else { return Class::Unknown };
+        if let Some(read) = Read::named(word).filter(|read| self.reads & read.bit() != 0) {
+            return Class::Reads(Some(read));
+        }
         self.name.clear();
         self.name.extend(word.iter().map(u8::to_ascii_lowercase));
         let alone = self.name.len();
-        if let (Some(read), Some(Spec { reads: true, .. })) =
-            (Read::named(&self.name), self.by_name.get(&self.name[..]))
-        {
-            return Class::Reads(Some(read));
-        }
         if let Some(second) = request.word(1).filter(|word| word.len() <= 32) {
             self.name.push(b'|');
             self.name.extend(second.iter().map(u8::to_ascii_lowercase));

@@ -4,7 +4,7 @@ use super::counters::{Board, Counter, Counters};
 use super::keeper::Keeper;
 use super::session::{Outgoing, Session};
 use super::{Options, Shared};
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
@@ -193,14 +194,14 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
     loop {
         tokio::select! {
             ready = client.readable(), if is_open && session.wants_requests() => {
-                match ready.and_then(|()| client.try_read(&mut bytes)) {
+                match ready.and_then(|()| read(client, &mut bytes)) {
                     Ok(0) => is_open = false,
                     Ok(read) => session.client(&bytes[..read], Instant::now(), &mut place.shared.borrow_mut()),
                     Err(error) => is_gone |= error.kind() != ErrorKind::WouldBlock,
                 }
             }
             ready = redis.readable(), if session.wants_replies() => {
-                match ready.and_then(|()| redis.try_read(&mut bytes)) {
+                match ready.and_then(|()| read(redis, &mut bytes)) {
                     Ok(0) => return Ok(()),
                     Ok(read) => {
                         let mut shared = place.shared.borrow_mut();
@@ -215,16 +216,18 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
                     Err(_) => return Ok(()),
                 }
             }
-            ready = client.writable(), if !is_gone && !session.to_client.is_empty() => {
-                is_gone |= ready.and_then(|()| write(&mut session.to_client, client)).is_err();
-            }
-            ready = redis.writable(), if !session.to_redis.is_empty() => {
-                // What Redis has said before may still be there to be read.
-                if ready.and_then(|()| write(&mut session.to_redis, redis)).is_err() {
-                    session.to_redis.clear();
-                    is_open = false;
-                }
-            }
+            ready = client.writable(), if !is_gone && !session.to_client.is_empty() => is_gone |= ready.is_err(),
+            // Writing fails, too.
+            _ = redis.writable(), if !session.to_redis.is_empty() => {}
+        }
+        // At once, for there is room nearly always: all that was read together is answered by one call.
+        if !is_gone && !session.to_client.is_empty() {
+            is_gone = write(&mut session.to_client, client).is_err();
+        }
+        // What Redis has said before may still be there to be read.
+        if !session.to_redis.is_empty() && write(&mut session.to_redis, redis).is_err() {
+            session.to_redis.clear();
+            is_open = false;
         }
         if is_gone {
             is_open = false;
@@ -236,6 +239,20 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
             is_shut = true;
         }
     }
+}
+
+/// Reads what is there. Less than there is room for is all of it, and what comes later is told anew: so nobody has to ask in vain (tokio's `poll_read` does the same).
+fn read(from: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut all = None;
+    let part = from.try_io(Interest::READABLE, || {
+        let (_, read) = recv(from, &mut *bytes, RecvFlags::empty())?;
+        if read == 0 || read == bytes.len() {
+            return Ok(read);
+        }
+        all = Some(read);
+        Err(ErrorKind::WouldBlock.into())
+    });
+    all.map_or(part, Ok)
 }
 
 fn write(from: &mut Outgoing, to: &TcpStream) -> io::Result<()> {
@@ -294,7 +311,7 @@ async fn heard(place: &Place, before: &mut String, is_lost: &mut bool) -> Result
     loop {
         tokio::select! {
             ready = redis.readable() => {
-                match ready.and_then(|()| redis.try_read(&mut bytes)) {
+                match ready.and_then(|()| read(&redis, &mut bytes)) {
                     Ok(0) => return Err("it has ended the connection".into()),
                     Ok(read) => keeper.redis(&bytes[..read], &mut place.shared.borrow_mut())?,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}

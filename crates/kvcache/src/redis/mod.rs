@@ -70,8 +70,6 @@ struct Shared {
     value_max: usize,
     /// Lines for the log.
     notes: Vec<String>,
-    /// Memory for an answer.
-    answer: Vec<u8>,
 }
 
 impl Shared {
@@ -86,7 +84,6 @@ impl Shared {
             is_heard: false,
             value_max,
             notes: Vec::new(),
-            answer: Vec::new(),
         }
     }
 

@@ -205,14 +205,12 @@ impl Session {
             shared.counters.one(Counter::Large);
         }
         if let Class::Reads(Some(read)) = class
-            && let Some(key) = self.requests.word(1)
+            && self.requests.word(1).is_some()
         {
-            match self.given(read, key, now, shared) {
-                Ok(answer) => {
-                    self.to_client.bytes.extend_from_slice(&answer);
+            match self.given(read, now, shared) {
+                Ok(()) => {
                     shared.counters.one(read.hit());
                     self.held.clear();
-                    shared.answer = answer;
                     return;
                 }
                 Err(why) => shared.counters.one(why),
@@ -263,8 +261,8 @@ impl Session {
         }
     }
 
-    /// What a read is answered here, or why Redis has to.
-    fn given(&self, read: Read, key: &[u8], now: Instant, shared: &mut Shared) -> Result<Vec<u8>, Counter> {
+    /// Answers a read, or says why Redis has to.
+    fn given(&mut self, read: Read, now: Instant, shared: &mut Shared) -> Result<(), Counter> {
         if self.multi || self.watch || self.apart || self.blind {
             return Err(Counter::State);
         }
@@ -277,19 +275,14 @@ impl Session {
         if !self.proven {
             return Err(Counter::Permission);
         }
+        let Some(key) = self.requests.word(1) else { return Err(Counter::Form) };
         let found = shared.store.find(self.db, key, self.user, read, now);
         let value = found.map_err(|not| match not {
             Not::Here => Counter::Miss,
             Not::Allowed => Counter::Permission,
         })?;
-        // The memory of the last answer.
-        let mut answer = std::mem::take(&mut shared.answer);
-        answer.clear();
-        if value.answer(read, &self.requests, self.three, &mut answer) {
-            Ok(answer)
-        } else {
-            Err(Counter::Form)
-        }
+        let is_known = value.answer(read, &self.requests, self.three, &mut self.to_client.bytes);
+        if is_known { Ok(()) } else { Err(Counter::Form) }
     }
 
     fn asked(&self, read: Read, shared: &Shared) -> Kind {

@@ -97,6 +97,12 @@ pub(super) struct Store {
     hash: RandomState,
 }
 
+/// Whether nothing has begun since, and nothing is under way.
+fn holds(slots: &[Slot], all: u32, epoch: u64, token: &Token) -> bool {
+    let slot = slots[token.slot];
+    slot.number == token.number && slot.under_way == 0 && all == 0 && epoch == token.epoch
+}
+
 impl Store {
     /// With room for so many bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
@@ -180,8 +186,7 @@ impl Store {
 
     /// Whether nothing has begun since, and nothing is under way.
     pub(super) fn holds(&self, token: &Token) -> bool {
-        let slot = self.slots[token.slot];
-        slot.number == token.number && slot.under_way == 0 && self.all == 0 && self.epoch == token.epoch
+        holds(&self.slots, self.all, self.epoch, token)
     }
 
     fn named(&mut self, db: u32, key: &[u8]) {
@@ -200,20 +205,16 @@ impl Store {
         now: Instant,
     ) -> Result<&Value, Not> {
         self.named(db, key);
-        let Some(token) = self.entries.get(&self.name[..]).map(|entry| entry.token) else {
+        let Store { slots, epoch, all, entries, name, .. } = self;
+        let entry = entries.get_mut(&name[..]).ok_or(Not::Here)?;
+        if !holds(slots, *all, *epoch, &entry.token) || now >= entry.until {
             return Err(Not::Here);
-        };
-        let holds = self.holds(&token);
-        match self.entries.get_mut(&self.name[..]) {
-            Some(entry) if holds && now < entry.until => {
-                if !entry.allowed.iter().any(|(one, reads)| *one == user && reads & read.bit() != 0) {
-                    return Err(Not::Allowed);
-                }
-                entry.given = true;
-                Ok(&entry.value)
-            }
-            _ => Err(Not::Here),
         }
+        if !entry.allowed.iter().any(|(one, reads)| *one == user && reads & read.bit() != 0) {
+            return Err(Not::Allowed);
+        }
+        entry.given = true;
+        Ok(&entry.value)
     }
 
     /// Redis has answered a user this read of a key, sent on under `token`: whether its value is here, and now it may have it.

@@ -1,6 +1,7 @@
 //! Loads: a flood of one frame after the other by the kernel, and clients that wait for their answers.
 
 use super::super::cable::{Law, flood as flood_frames};
+use super::super::zipf::Zipf;
 use super::lab::{CLIENT, Lab, PORT, SERVER, Udp};
 use anyhow::{Context as _, Result, bail};
 use std::io::{Read as _, Write as _};
@@ -117,36 +118,6 @@ impl Draw {
     }
 }
 
-/// Ranks by Zipf's law, from a table of sums.
-pub(super) struct Zipf(Vec<f64>);
-
-impl Zipf {
-    pub(super) fn new(keys: u64, exponent: f64) -> Self {
-        let mut sum = 0.0;
-        let sums = (1..=keys).map(|rank| {
-            sum += (rank as f64).powf(-exponent);
-            sum
-        });
-        Zipf(sums.collect())
-    }
-
-    fn next(&self, rng: &mut Rng) -> u64 {
-        self.at(rng.unit())
-    }
-
-    /// The rank at this share of all draws.
-    fn at(&self, share: f64) -> u64 {
-        let wanted = share * self.0.last().copied().unwrap_or(0.0);
-        self.0.partition_point(|sum| *sum < wanted) as u64
-    }
-
-    /// The ranks at so many equal steps, and one more: behind the last.
-    fn quantiles(&self, steps: u32) -> Vec<u32> {
-        let inner = (0..steps).map(|step| self.at(f64::from(step) / f64::from(steps)) as u32);
-        inner.chain([self.0.len() as u32]).collect()
-    }
-}
-
 /// One client with a window of requests over UDP; answers per second. A lost one is waited for a while.
 pub(super) fn window(lab: &Lab, draw: &Draw, window: usize, seed: u64, time: Duration) -> Result<f64> {
     let (udp, mut rng) = (lab.udp()?, Rng::new(seed));
@@ -258,22 +229,5 @@ mod tests {
     fn a_cable_has_room_for_so_long_values() {
         // "VALUE key:0000000 0 177", two ends of lines, "END" and its end are 32 bytes more than the value; a request has 17.
         assert_eq!(longest(), 177);
-    }
-
-    #[test]
-    fn zipf_has_its_shares() {
-        let (zipf, mut rng) = (Zipf::new(1000, 0.99), Rng::new(1));
-        let mut counts = vec![0_u32; 1000];
-        (0..100_000).for_each(|_| counts[zipf.next(&mut rng) as usize] += 1);
-        let all: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-0.99)).sum();
-        let share = |rank: usize| f64::from(counts[rank]) / 1e5;
-        assert!((share(0) - 1.0 / all).abs() < 0.01 && (share(9) - 10_f64.powf(-0.99) / all).abs() < 0.01);
-        // The table of the flood's program says the same: entries from one rank to the next.
-        let steps = zipf.quantiles(1 << 16);
-        let entries = |rank: u32| steps.iter().filter(|at| **at == rank).count() as f64 / 65536.0;
-        assert_eq!((steps.len(), steps[0], steps[1 << 16]), (65537, 0, 1000));
-        assert!(
-            (entries(0) - 1.0 / all).abs() < 1e-4 && (entries(9) - 10_f64.powf(-0.99) / all).abs() < 1e-4
-        );
     }
 }

@@ -12,13 +12,14 @@ mod residence;
 
 use super::report::Report;
 use super::statistics::median;
+use super::zipf::Zipf;
 use crate::json::{Measurement, Params, Ratio};
 use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use lab::{Before, Front, Lab};
-use load::{Draw, Line, Zipf};
+use load::{Draw, Line};
 use std::time::Duration;
 
 /// Arguments of `bench kv`.
