@@ -131,8 +131,9 @@ impl Tcp {
         let (end, window) = (segment.end(), (u32::from(segment.window) << MOST_SCALE).max(1));
         let scale = MOST_SCALE;
         let fin = if segment.flags & FIN != 0 { side::FIN } else { 0 };
-        let first =
-            Side { end, allowed: end.wrapping_add(MOST_WINDOW), window, scale, bits: side::SEEN | fin };
+        // What it has told before may have been more than it tells now.
+        let (allowed, bits) = (end.wrapping_add(MOST_WINDOW), side::SEEN | fin);
+        let first = Side { end, allowed, window: MOST_WINDOW, scale, bits };
         let allowed = segment.ack.wrapping_add(window);
         let other = Side { end: segment.ack, allowed, window: MOST_WINDOW, scale, bits: 0 };
         Tcp { sides: [first, other], bits: PICKED_UP | MISSED }
