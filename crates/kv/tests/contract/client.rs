@@ -107,12 +107,26 @@ impl Udp {
         let request = self.send(bytes);
         let mut frames = Vec::new();
         while let Some(frame) = self.frame(quiet) {
-            if wire::header(&frame).is_some_and(|(number, ..)| number == request) {
-                frames.push(frame[2..].to_vec());
-            }
+            frames.extend(part(&frame, request));
         }
         frames
     }
+
+    /// More of them, until there are so many, or for as long as a machine may stand still.
+    pub(crate) fn rest(&self, frames: &mut Vec<Vec<u8>>, most: usize) {
+        let end = Instant::now() + Duration::from_secs(3);
+        while frames.len() < most
+            && let Some(frame) = self.frame(end.saturating_duration_since(Instant::now()))
+        {
+            frames.extend(part(&frame, self.next));
+        }
+    }
+}
+
+/// A datagram of the reply to a request, without the request's number.
+fn part(frame: &[u8], request: u16) -> Option<Vec<u8>> {
+    let is_of_it = wire::header(frame).is_some_and(|(number, ..)| number == request);
+    is_of_it.then(|| frame[2..].to_vec())
 }
 
 /// A TCP connection.

@@ -116,6 +116,10 @@ impl<'a> Pair<'a> {
     pub(crate) fn datagrams(&mut self, bytes: &[u8], what: &str) -> usize {
         let [mut cached, mut plain] =
             [&mut self.cached, &mut self.plain].map(|side| side.udp.all(bytes, Duration::from_millis(100)));
+        // Whoever has stood still has time for as many as the other has given.
+        let most = cached.len().max(plain.len());
+        self.cached.udp.rest(&mut cached, most);
+        self.plain.udp.rest(&mut plain, most);
         // Between datagrams of one request there is no order on the way.
         cached.sort();
         plain.sort();
