@@ -375,10 +375,10 @@ fn root_xdp_router_has_two_workers_on_two_queues() {
     }
     lab.ping("left", "10.2.0.2");
     lab.ping("right", "fd00:1::2");
-    let there = Numbered::start(&lab.left, &lab.right, "10.2.0.2".parse().unwrap(), FLOWS, 20_000, 64);
-    let back = Numbered::start(&lab.right, &lab.left, "fd00:1::2".parse().unwrap(), FLOWS, 20_000, 64);
+    let there = Numbered::start(&lab.left, &lab.right, "10.2.0.2".parse().unwrap(), FLOWS, 8_000, 64);
+    let back = Numbered::start(&lab.right, &lab.left, "fd00:1::2".parse().unwrap(), FLOWS, 8_000, 64);
     wait_until("enough has been sent", Duration::from_secs(20), || {
-        there.sent() >= 15_000 && back.sent() >= 15_000
+        there.sent() >= 6_000 && back.sent() >= 6_000
     });
     for arrived in [there.finish(), back.finish()] {
         assert_eq!((arrived.late, arrived.flows), (0, FLOWS), "{arrived:?}");

@@ -14,6 +14,9 @@ use tidemill_control::schema::kv::{Counters, path};
 use tidemill_control::{ApiError, Family, Registry, Request, Server};
 use tidemill_kvcache::redis::{Front, Options, Watch};
 
+/// The front looks at what the operator wants fifty times a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 #[derive(Args)]
 pub(super) struct Redis {
     /// Where clients connect; repeatable
@@ -98,6 +101,8 @@ fn registry(watch: &Watch) -> Registry {
     let mut registry = Registry::new("tidemill kv redis", env!("CARGO_PKG_VERSION"));
     let of = watch.clone();
     registry.get(path::COUNTERS, "All that the cache counts", move |_: &Request| {
+        of.show();
+        done(|| !of.is_showing())?;
         let counters = of.counters().iter().map(|(name, count)| (name.to_owned(), count)).collect();
         Ok(Counters { counters })
     });
@@ -110,14 +115,20 @@ fn registry(watch: &Watch) -> Registry {
 
 fn flush(watch: &Watch) -> Result<Done, ApiError> {
     watch.flush();
+    done(|| !watch.is_flushing())?;
+    Ok(Done { done: vec!["all that was kept is void".into()] })
+}
+
+/// What the front does between two looks at what the operator wants.
+fn done(is_done: impl Fn() -> bool) -> Result<(), ApiError> {
     let since = Instant::now();
-    while watch.is_flushing() {
-        if since.elapsed() > Duration::from_secs(2) {
+    while !is_done() {
+        if since.elapsed() > PATIENCE {
             return Err(ApiError::conflict("it has not been done: is it running?"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    Ok(Done { done: vec!["all that was kept is void".into()] })
+    Ok(())
 }
 
 /// As metrics.

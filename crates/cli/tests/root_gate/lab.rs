@@ -110,8 +110,9 @@ impl Grantor {
             frame.extend([2, 0, 0, 0, 9, 1]);
             frame.extend(if v6 { [0x86, 0xdd] } else { [8, 0] });
             frame.extend(&came.inner);
-            to.send(&frame);
+            // Whoever has an answer finds it noted.
             self.came.lock().unwrap().push(came);
+            to.send(&frame);
         }
     }
 }

@@ -62,8 +62,7 @@ fn a_prefix_is_announced_while_its_grantor_answers() {
     becomes("both are announced", (true, true));
     lab.grantor.end();
     becomes("one is withdrawn", (false, true));
-    let said = lab.first.gate.read("log");
-    assert!(said.contains("10.9.0.0/24 is withdrawn: none of its Grantors answers"), "{said}");
+    lab.first.gate.says("10.9.0.0/24 is withdrawn: none of its Grantors answers");
     lab.grantor.start_again(&lab.behind);
     becomes("it is announced again", (true, true));
     lab.first.gate.end();

@@ -1,8 +1,7 @@
 //! A policy that hangs, while it forwards what was granted: the packets do not notice.
 
 use crate::lab::{CLIENT, DENIED, Lab, Plan, SERVER};
-use crate::{at, turn};
-use std::collections::BTreeSet;
+use crate::{at, numbers, turn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -44,13 +43,7 @@ fn a_script_that_hangs_holds_up_no_granted_packet() {
             }
             number
         });
-        let receiver = scope.spawn(|| {
-            let (mut came, mut buffer) = (BTreeSet::new(), [0; 4]);
-            while to.recv(&mut buffer).is_ok() {
-                came.insert(u32::from_be_bytes(buffer));
-            }
-            came
-        });
+        let receiver = scope.spawn(|| numbers(&to, &done));
         let bad = scope.spawn(|| {
             let bad = DENIED.map(|address| lab.first.client.udp(at(address, 0)));
             while !done.load(Ordering::Relaxed) {

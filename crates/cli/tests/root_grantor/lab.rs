@@ -76,6 +76,16 @@ impl Tidemill {
         std::fs::read_to_string(self.folder.join(format!("{}.{kind}", self.name))).unwrap_or_default()
     }
 
+    /// Waits for a line of its log, which may come a while after what it is about.
+    pub(crate) fn says(&self, text: &str) {
+        let (start, mut log) = (Instant::now(), self.read("log"));
+        while !log.contains(text) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{text}: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+            log = self.read("log");
+        }
+    }
+
     /// All that it counts.
     pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
         self.control.get::<Counters>(self.counters, &()).unwrap().counters

@@ -23,7 +23,7 @@ use net::wait_until;
 use raw::Raw;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -65,6 +65,22 @@ fn transfer(mut stream: TcpStream, listener: &TcpListener, count: usize) -> Dura
     });
     assert!(came == sent, "{} bytes of {}", came.len(), sent.len());
     began.elapsed()
+}
+
+/// The numbers that arrive, to the end of what is sent until `done`; as many as wait for a receiver that stands still.
+fn numbers(to: &UdpSocket, done: &AtomicBool) -> BTreeSet<u32> {
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(to, 8 << 20).unwrap();
+    let (mut came, mut buffer) = (BTreeSet::new(), [0; 4]);
+    loop {
+        let is_over = done.load(Ordering::Relaxed);
+        match to.recv(&mut buffer) {
+            Ok(_) => {
+                came.insert(u32::from_be_bytes(buffer));
+            }
+            Err(_) if is_over => return came,
+            Err(_) => {}
+        }
+    }
 }
 
 #[test]
@@ -130,13 +146,7 @@ fn policies_change_under_traffic_and_nothing_is_lost() {
                 }
                 number
             });
-            let receiver = scope.spawn(|| {
-                let (mut came, mut buffer) = (BTreeSet::new(), [0; 4]);
-                while to.recv(&mut buffer).is_ok() {
-                    came.insert(u32::from_be_bytes(buffer));
-                }
-                came
-            });
+            let receiver = scope.spawn(|| numbers(&to, &done));
             let change = || {
                 lab.first.becomes(CLIENT[v6], v6, "granted", Some(rate));
                 // A reload holds for what is asked from now on: nobody asks.

@@ -7,7 +7,6 @@ use crate::contract::wire::{SPEECHES, Speech};
 use crate::front::{bridge, with};
 use crate::mutations::{To, all};
 use crate::reads;
-use std::time::Duration;
 
 /// As large an answer as a frame has room for.
 const L0: &str = "[kvcache.l0]\nchunk = 2048\n[kvcache.l1]\nentries = 0";
@@ -25,8 +24,7 @@ fn hold(lab: &Lab, reads: &[fn(&Lab)], mutations: &[(To, Speech)]) {
 
 /// Whether L0 and L1 have answered, and what they have now.
 fn answered(lab: &Lab) -> ([bool; 2], [bool; 2]) {
-    // Numbers are shown between two bursts.
-    std::thread::sleep(Duration::from_millis(100));
+    bridge(lab).shown();
     let is_some = |name: &str| bridge(lab).count(name) > 0;
     (["hit-l0", "hit-l1"].map(is_some), ["entries-l0", "entries-l1"].map(is_some))
 }

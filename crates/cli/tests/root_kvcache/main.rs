@@ -78,6 +78,11 @@ impl Bridge {
         self.counters().unwrap().counters[name]
     }
 
+    /// Until all that has been counted is shown: the worker shows it, and then tells this.
+    fn shown(&self) {
+        let _: Top = self.client.get(path::TOP, &TopQuery { limit: Some(1) }).unwrap();
+    }
+
     /// Ends it in good order: what it says in the end.
     fn end(&mut self) -> Value {
         let pid = Pid::from_raw(self.child.id().cast_signed()).unwrap();
@@ -277,13 +282,11 @@ fn answers_and_what_an_operator_sees() {
     let top: Top = bridge.client.get(path::TOP, &TopQuery { limit: Some(1) }).unwrap();
     assert_eq!(top.lines[0].key.as_bytes(), key);
     assert!(top.lines[0].hits > 200, "{top:?}");
-    // Numbers are shown between two bursts.
-    let shown = || std::thread::sleep(Duration::from_millis(100));
-    shown();
+    bridge.shown();
     let before = hits();
     let done: Done = bridge.client.post(path::FLUSH, &serde_json::json!({})).unwrap();
     pair.ask(Way::Udp, get, "get");
-    shown();
+    bridge.shown();
     assert_eq!((hits(), bridge.count("flushed")), (before, 1), "{done:?}");
     drop(pair);
     // All of it is gone, and within the lease nothing is answered that was there.

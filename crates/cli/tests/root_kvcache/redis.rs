@@ -35,8 +35,15 @@ fn there(test: &str) -> bool {
     there
 }
 
+/// An address that nobody has, and that the system gives nobody of itself: who wants it binds it a while later, and a Redis that is started again once more.
 fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    let first = u64::from(std::process::id()) * 64;
+    let mut all = std::iter::repeat_with(|| {
+        let port = 10_000 + (first + TAKEN.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        SocketAddr::from(([127, 0, 0, 1], port as u16))
+    });
+    all.find(|at| TcpListener::bind(at).is_ok()).unwrap()
 }
 
 /// A process that ends with its value.
@@ -106,20 +113,17 @@ impl Lab {
         });
     }
 
+    /// With all that has happened until now.
     fn counters(&self) -> Option<Counters> {
         self.client.get(path::COUNTERS, &()).ok()
     }
 
-    /// Once what has happened is shown.
     fn count(&self, name: &str) -> u64 {
-        std::thread::sleep(Duration::from_millis(30));
         self.counters().unwrap().counters[name]
     }
 
     fn hits(&self) -> u64 {
-        std::thread::sleep(Duration::from_millis(30));
-        let all = self.counters().unwrap().counters;
-        all.iter().filter(|(name, _)| name.starts_with("hit-")).map(|(_, count)| count).sum()
+        hits(&self.counters().unwrap())
     }
 
     /// Reads until the cache answers it.
@@ -130,6 +134,12 @@ impl Lab {
             self.hits() > before
         });
     }
+}
+
+/// Reads that were answered.
+fn hits(counters: &Counters) -> u64 {
+    let all = counters.counters.iter();
+    all.filter(|(name, _)| name.starts_with("hit-")).map(|(_, count)| count).sum()
 }
 
 impl Drop for Lab {
@@ -317,8 +327,20 @@ fn redis_with_and_without_the_cache_says_the_same() {
     for client in &mut clients[2..] {
         client.iter_mut().for_each(|conn| drop(conn.ask("HELLO 3")));
     }
+    // Reads of which none was answered yet.
+    let never = |all: &Counters| -> Vec<String> {
+        let zeros = all.counters.iter().filter(|(name, count)| name.starts_with("hit-") && **count == 0);
+        zeros.map(|(name, _)| name.clone()).collect()
+    };
     let mut recent: Vec<String> = Vec::new();
-    for turn in 0..6000 {
+    for turn in 0..30_000 {
+        // A machine with much else to do answers fewer of them: they are asked for longer.
+        if turn >= 6000 && turn % 1000 == 0 {
+            let all = lab.counters().unwrap();
+            if hits(&all) > 700 && never(&all).is_empty() {
+                break;
+            }
+        }
         let client = rng.below(4) as usize;
         let mut batch: Vec<String> = Vec::new();
         let commands = if rng.chance(0.7) { 1 } else { 1 + rng.below(5) };
@@ -369,10 +391,10 @@ fn redis_with_and_without_the_cache_says_the_same() {
             assert_eq!(text(&cached), text(&real), "turn {turn}, client {client}: {words} in {batch:?}");
         }
     }
-    let (hits, all) = (lab.hits(), lab.counters().unwrap().counters);
+    let all = lab.counters().unwrap();
+    let (hits, never, all) = (hits(&all), never(&all), all.counters);
     println!("{hits} hits: {all:?}");
     assert!(hits > 700, "{hits}");
-    let never: Vec<_> = all.iter().filter(|(name, count)| name.starts_with("hit-") && **count == 0).collect();
     assert!(never.is_empty(), "{never:?}");
     for name in ["pass-behind", "pass-form", "pass-state", "pass-permission", "changes-all", "invalidated"] {
         assert!(all[name] > 0, "{name}");
@@ -433,6 +455,12 @@ fn what_was_written_is_read() {
             });
         }
         std::thread::sleep(Duration::from_millis(1500));
+        // Longer, where a machine with much else to do has answered few; a reader that fails ends it.
+        let enough = || lab.hits() > 100 && lab.count("fill-kept") > 10;
+        let since = Instant::now();
+        while !stop.load(Ordering::Relaxed) && since.elapsed() < PATIENCE && !enough() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         stop.store(true, Ordering::Relaxed);
     });
     let (hits, all) = (lab.hits(), lab.counters().unwrap().counters);
@@ -461,14 +489,23 @@ fn writes_past_the_cache_ends_and_a_redis_that_is_not_heard() {
         std::thread::sleep(Duration::from_millis(LEASE_MS + 50));
         assert_eq!(conn.ask(read), told, "{second}");
     }
-    // Ends by time, and not later than Redis has it.
-    conn.ask("SET k 1 PX 1500");
-    let set = Instant::now();
-    lab.warm(&mut conn, "GET k");
-    while set.elapsed() < Duration::from_millis(1600) {
+    // Ends by time, and not later than Redis has it: to the end of its millisecond, by a clock of its own. What may end before it is given is set again.
+    let [lasts, slack] = [1500, 10].map(Duration::from_millis);
+    let mut set: Option<Instant> = None;
+    wait_until("a key that ends is given", PATIENCE, || {
+        if set.is_none_or(|set| set.elapsed() > lasts / 2) {
+            conn.ask("SET k 1 PX 1500");
+            set = Some(Instant::now());
+        }
+        let before = lab.hits();
+        conn.ask("GET k");
+        lab.hits() > before
+    });
+    let set = set.unwrap();
+    while set.elapsed() < lasts + 10 * slack {
         let asked = set.elapsed();
         let is_there = conn.ask("GET k") != "$-1\r\n";
-        assert!(!is_there || asked < Duration::from_millis(1500), "{asked:?}");
+        assert!(!is_there || asked < lasts + slack, "{asked:?}");
     }
     // The operator's flush.
     conn.ask("SET k 1");
@@ -490,12 +527,13 @@ fn writes_past_the_cache_ends_and_a_redis_that_is_not_heard() {
     lab.heard();
     lab.warm(&mut conn, "GET k");
     // Another one has nothing.
+    let lost = lab.count("redis-lost");
     drop(std::mem::replace(&mut lab.redis, Process(Command::new("true").spawn().unwrap())));
     assert_eq!(conn.reply(), None);
+    wait_until("the loss is counted", PATIENCE, || lab.count("redis-lost") == lost + 1);
     lab.redis = redis(lab.direct, &lab.folder);
     lab.heard();
     assert_eq!(Conn::new(lab.at).ask("GET k"), "$-1\r\n");
-    assert!(lab.count("redis-lost") > 0);
 }
 
 #[test]

@@ -121,8 +121,8 @@ impl Lab {
         if self.role == "nat" { path::COUNTERS } else { filter::path::COUNTERS }
     }
 
-    /// Kills it, as a box that dies, and starts another one in its place; what that says of sessions.
-    pub(crate) fn replace(&mut self) -> String {
+    /// Kills it, as a box that dies a while after it has written its sessions, and starts another one in its place; what that says of sessions.
+    pub(crate) fn replace(&mut self, meanwhile: impl FnOnce()) -> String {
         // The sessions of now are in the file once it was written twice: the first may have been under way.
         let file = self.folder.path().join("sessions");
         let written = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
@@ -133,6 +133,7 @@ impl Lab {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
+        meanwhile();
         self.restart();
         self.read("log")
     }
@@ -163,6 +164,20 @@ impl Lab {
     pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
         std::thread::sleep(Duration::from_millis(50));
         self.control.get::<Counters>(self.path(), &()).unwrap().counters
+    }
+
+    /// The same once that is so, or what is there after a while: workers show it every 10 ms, if they get to it.
+    pub(crate) fn counters_once(
+        &self,
+        is_so: impl Fn(&BTreeMap<String, u64>) -> bool,
+    ) -> BTreeMap<String, u64> {
+        let start = Instant::now();
+        loop {
+            let counters = self.counters();
+            if is_so(&counters) || start.elapsed() > Duration::from_secs(5) {
+                return counters;
+            }
+        }
     }
 
     /// Runs `tidemill` against it: whether it succeeded, and what it printed.

@@ -193,7 +193,7 @@ fn connections_go_on_after_a_failover() {
     let mut lab = Lab::start(1, "handover = \"sessions\"\nhandover_s = 1\n");
     // Out by a mapping, and in by a static one.
     let pairs = pairs(&lab, POOL, 8080);
-    let said = lab.replace();
+    let said = lab.replace(|| talk(&pairs, 300_000));
     let line = said.lines().find(|line| line.contains("sessions go on, 0 do not fit this configuration"));
     let number =
         line.and_then(|line| line.split(" sessions go on").next()?.rsplit(' ').next()?.parse::<u32>().ok());
@@ -222,10 +222,15 @@ fn pairs(lab: &Lab, bob: [&str; 2], port: u16) -> Vec<(TcpStream, TcpStream)> {
         let client = lab.far.connect(at(bob[v6], port));
         pairs.push((listener.accept().unwrap().0, client));
     }
-    for (inside, outside) in &pairs {
-        exchange(inside.try_clone().unwrap(), outside.try_clone().unwrap(), 10_000);
-    }
+    talk(&pairs, 10_000);
     pairs
+}
+
+/// So many bytes go both ways over all of them.
+fn talk(pairs: &[(TcpStream, TcpStream)], len: usize) {
+    for (inside, outside) in pairs {
+        exchange(inside.try_clone().unwrap(), outside.try_clone().unwrap(), len);
+    }
 }
 
 /// They go on: one end speaks first, and then both do.

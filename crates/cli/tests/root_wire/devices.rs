@@ -146,7 +146,8 @@ fn root_device_mtu_changes() {
     for mtu in [1400, 1300] {
         set(mtu);
         wait_until("the MTU is followed", SOON, || interface(&lab, "right").mtu == mtu);
-        assert!(said(&lab, &format!("port right: interface tm-right has an MTU of {mtu} now")) == 1);
+        let now = format!("port right: interface tm-right has an MTU of {mtu} now");
+        wait_until(&now, SOON, || said(&lab, &now) == 1);
         let (reaches, answer) = pings(mtu + 1, "do");
         assert!(
             !reaches && answer.contains(&format!("mtu = {mtu}")) || answer.contains(&format!("mtu={mtu}")),

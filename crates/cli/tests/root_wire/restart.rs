@@ -342,7 +342,8 @@ fn root_restart_kernel_routes() {
     wait_until("we have what the kernel has", Duration::from_secs(5), || {
         kernel(&lab, "10.72.0.0/16") == 1 && kernel(&lab, "10.70.3.0/24") == 0
     });
-    assert!(lab.router.log().contains("1 of the kernel's routes in the state image are no more"));
+    let gone = "1 of the kernel's routes in the state image are no more";
+    wait_until(gone, Duration::from_secs(5), || lab.router.log().contains(gone));
     assert_eq!((0..10).filter(|n| kernel(&lab, &format!("10.70.{n}.0/24")) == 1).count(), 9);
     assert_eq!(lab.router.routes_to("10.71.0.0/16")[0].next_hops.len(), 2);
     lab.finish();

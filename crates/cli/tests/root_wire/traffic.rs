@@ -168,6 +168,8 @@ fn ask(mut stream: TcpStream, rounds: &AtomicU64, stop: &AtomicBool) -> Result<D
 /// UDP flows whose packets carry numbers.
 pub(crate) struct Numbered {
     stop: Arc<AtomicBool>,
+    /// Nothing more is sent.
+    over: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     sender: JoinHandle<()>,
     receiver: JoinHandle<Arrived>,
@@ -205,8 +207,10 @@ impl Numbered {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (flag, count) = (stop.clone(), sent.clone());
         let sender = std::thread::spawn(move || rain(&sockets, rate_pps, bytes, &count, &flag));
-        let flag = stop.clone();
-        Numbered { stop, sent, sender, receiver: std::thread::spawn(move || gather(&receiver, &flag)) }
+        let over = Arc::new(AtomicBool::new(false));
+        let (flag, count) = (over.clone(), sent.clone());
+        let receiver = std::thread::spawn(move || gather(&receiver, &count, &flag));
+        Numbered { stop, over, sent, sender, receiver }
     }
 
     pub(crate) fn sent(&self) -> u64 {
@@ -217,6 +221,7 @@ impl Numbered {
     pub(crate) fn finish(self) -> Arrived {
         self.stop.store(true, Ordering::Relaxed);
         self.sender.join().unwrap();
+        self.over.store(true, Ordering::Release);
         let sent = self.sent.load(Ordering::Relaxed);
         let arrived = Arrived { sent, ..self.receiver.join().unwrap() };
         println!("UDP: {arrived:?}");
@@ -243,14 +248,19 @@ fn rain(sockets: &[UdpSocket], rate_pps: usize, bytes: usize, sent: &AtomicU64, 
     }
 }
 
-fn gather(socket: &UdpSocket, stop: &AtomicBool) -> Arrived {
+/// To the end of what is sent, and of what is on its way: of that, some may have to wait for whoever stands still.
+fn gather(socket: &UdpSocket, sent: &AtomicU64, over: &AtomicBool) -> Arrived {
     let mut arrived = Arrived::default();
     let mut highest: HashMap<SocketAddr, u64> = HashMap::new();
     let mut packet = [0; 2048];
     let mut last: Option<Instant> = None;
+    // How often nothing came since.
+    let mut silences = 0;
     loop {
+        let is_over = over.load(Ordering::Acquire);
         match socket.recv_from(&mut packet) {
             Ok((_, from)) => {
+                silences = 0;
                 arrived.gap = arrived.gap.max(last.map_or(Duration::ZERO, |last| last.elapsed()));
                 last = Some(Instant::now());
                 let number = packet.first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
@@ -259,7 +269,12 @@ fn gather(socket: &UdpSocket, stop: &AtomicBool) -> Arrived {
                 arrived.late += u64::from(number < *highest);
                 *highest = number.max(*highest);
             }
-            Err(_) if stop.load(Ordering::Relaxed) => break,
+            Err(_) if is_over => {
+                silences += 1;
+                if silences == 2 || arrived.received >= sent.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
             Err(_) => {}
         }
     }

@@ -42,15 +42,26 @@ pub struct Front {
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     board: Board,
+    show: Arc<AtomicBool>,
     flush: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Live numbers.
+    /// Live numbers, as they were last shown.
     pub fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         self.board.add_to(&mut counters);
         counters
+    }
+
+    /// Has all that was counted until now shown, soon, if it runs; until then [`is_showing`](Self::is_showing).
+    pub fn show(&self) {
+        self.show.store(true, Ordering::Release);
+    }
+
+    /// Whether that is still to be done.
+    pub fn is_showing(&self) -> bool {
+        self.show.load(Ordering::Acquire)
     }
 
     /// Has all that is kept made void, soon, if it runs; until then [`is_flushing`](Self::is_flushing).
@@ -144,6 +155,8 @@ fn turn(place: &Place, watch: &Watch, say: &mut impl FnMut(&str)) {
     counters.set(Counter::Connections, place.open.get() as u64);
     counters.set(Counter::Sure, u64::from(store.is_sure(Instant::now())));
     watch.board.show(counters);
+    // Whoever asks from here on has seen nothing that is not shown: what counts is this thread.
+    watch.show.store(false, Ordering::Release);
     notes.drain(..).for_each(|note| say(&note));
 }
 

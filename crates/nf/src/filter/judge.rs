@@ -219,6 +219,9 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             return false;
         }
         connection.until_ms += now_ms;
+        if Kind::of(A::of_key(&key).protocol) == Kind::Tcp {
+            connection.tcp = connection.tcp.resumed();
+        }
         self.states.restore(&key, connection)
     }
 

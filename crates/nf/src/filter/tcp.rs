@@ -15,7 +15,9 @@
 //!                     half-open until here                          RST at the very next sequence number --> closed
 //! ```
 //!
-//! A connection that was there before us ([`Tcp::picked_up`]) has scales of windows that we do not know: its windows count as the largest there can be.
+//! A connection that was there before us ([`Tcp::picked_up`]) has scales of windows that we do not know: its windows count as the largest there can be. What it has sent before
+//! is not known either: its first segment may be one that is sent again, and the answer acknowledges what came behind that. So there, and where nobody has looked for a while
+//! ([`Tcp::resumed`]), a side may acknowledge more than was seen of the other, as far as that was allowed.
 
 /// Flags of a segment, as in its header.
 pub mod flag {
@@ -89,6 +91,8 @@ mod side {
 
 /// The largest scale (RFC 7323, section 2.3).
 const MOST_SCALE: u8 = 14;
+/// The largest window that there can be.
+const MOST_WINDOW: u32 = 0xffff << MOST_SCALE;
 /// Data that a SYN may carry (fast open): it need not be acknowledged with it.
 const SYN_DATA: u32 = 1500;
 
@@ -102,6 +106,8 @@ pub struct Tcp {
 const PICKED_UP: u8 = 1;
 const ANSWERED: u8 = 2;
 const RESET: u8 = 4;
+/// More may have been sent than was seen.
+const MISSED: u8 = 8;
 
 /// A segment that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,13 +129,23 @@ impl Tcp {
     /// One that was there before: the first segment that we see of it.
     pub fn picked_up(segment: &Segment) -> Self {
         let (end, window) = (segment.end(), (u32::from(segment.window) << MOST_SCALE).max(1));
-        let loose = 0xffff << MOST_SCALE;
         let scale = MOST_SCALE;
         let fin = if segment.flags & FIN != 0 { side::FIN } else { 0 };
-        let first = Side { end, allowed: end.wrapping_add(loose), window, scale, bits: side::SEEN | fin };
+        // What it has told before may have been more than it tells now.
+        let (allowed, bits) = (end.wrapping_add(MOST_WINDOW), side::SEEN | fin);
+        let first = Side { end, allowed, window: MOST_WINDOW, scale, bits };
         let allowed = segment.ack.wrapping_add(window);
-        let other = Side { end: segment.ack, allowed, window: loose, scale, bits: 0 };
-        Tcp { sides: [first, other], bits: PICKED_UP }
+        let other = Side { end: segment.ack, allowed, window: MOST_WINDOW, scale, bits: 0 };
+        Tcp { sides: [first, other], bits: PICKED_UP | MISSED }
+    }
+
+    /// The same after a while in which nobody has looked at its segments.
+    pub fn resumed(mut self) -> Self {
+        for one in &mut self.sides {
+            one.allowed = one.end.wrapping_add(MOST_WINDOW);
+        }
+        self.bits |= MISSED;
+        self
     }
 
     /// Whether both sides have opened it, and who began it has shown that the answer reached it.
@@ -199,11 +215,12 @@ impl Tcp {
         }
         let window = self.window(from, segment);
         let end = segment.end();
+        let sent = if self.bits & MISSED != 0 { other.allowed } else { other.end };
         // A side that is not seen yet is allowed as much as its partner is.
         let fits = behind(seq, mine.allowed) <= 0
             && behind(end, mine.end.wrapping_sub(other.window.max(1))) >= 0
             && (!acks
-                || behind(ack, other.end) <= 0
+                || behind(ack, sent) <= 0
                     && behind(ack, other.end.wrapping_sub(mine.window.max(1 << 16))) >= 0);
         if !fits {
             return Err(Unfit);
@@ -267,7 +284,7 @@ impl Tcp {
             [first, second] if from == 0 => (first, second),
             [first, second] => (second, first),
         };
-        if behind(end, mine.end) > 0 || mine.bits & side::SEEN == 0 {
+        if behind(end, mine.end) > 0 {
             mine.end = end;
         }
         mine.bits |= side::SEEN;
@@ -276,6 +293,10 @@ impl Tcp {
             mine.bits |= side::FIN;
         }
         if segment.flags & ACK != 0 {
+            // It was sent, and we have not seen it.
+            if behind(segment.ack, other.end) > 0 {
+                other.end = segment.ack;
+            }
             // A closed window may be probed with a byte.
             let allowed = segment.ack.wrapping_add(window.max(1));
             if behind(allowed, other.allowed) > 0 {
@@ -295,7 +316,7 @@ impl Tcp {
     /// Whether it can have come about: asked of what an image says.
     pub(crate) fn is_sound(&self) -> bool {
         let known = side::SEEN | side::SCALES | side::FIN;
-        self.bits & !(PICKED_UP | ANSWERED | RESET) == 0
+        self.bits & !(PICKED_UP | ANSWERED | RESET | MISSED) == 0
             && self.sides.iter().all(|one| one.scale <= MOST_SCALE && one.bits & !known == 0)
     }
 
@@ -444,7 +465,44 @@ mod tests {
         tcp.step(0, &segment(ACK, 900_000, 5000, 100, 50)).unwrap();
         tcp.step(1, &segment(ACK, 5000, 1050, 100, 1000)).unwrap();
         assert_eq!((tcp.name(), Tcp::unpack(tcp.pack())), ("established", tcp));
-        assert_eq!(tcp.step(1, &segment(ACK, 5000, 3_000_000, 100, 0)), Err(Unfit), "was not sent");
+        let never = 900_050 + MOST_WINDOW;
+        assert_eq!(tcp.step(1, &segment(ACK, 5000, never, 100, 0)), Err(Unfit), "was never allowed");
+    }
+
+    /// A box has died with acknowledgements under way: what was sent is sent again from its beginning, and all of it was received long ago.
+    #[test]
+    fn what_is_picked_up_may_have_been_sent_before() {
+        // Each side has sent 5000 bytes, which the other has: up to 6000, and up to 10,000.
+        let (first, second) = (segment(ACK, 1000, 10_000, 100, 1000), segment(ACK, 5000, 6000, 100, 1000));
+        let mut tcp = Tcp::picked_up(&first);
+        // The answer acknowledges all of it; or the other side sends again at the same time.
+        for answers in [&[segment(ACK, 10_000, 6000, 100, 0)][..], &[second, first], &[second]] {
+            let mut tcp = tcp;
+            for (at, answer) in answers.iter().enumerate() {
+                tcp.step(1 - at % 2, answer).unwrap();
+            }
+            // Both go on.
+            tcp.step(0, &segment(ACK, 6000, 10_000, 100, 12)).unwrap();
+            tcp.step(1, &segment(ACK, 10_000, 6012, 100, 12)).unwrap();
+            assert_eq!(tcp.name(), "established");
+            tcp.step(1, &segment(RST, 10_012, 0, 0, 0)).unwrap();
+            assert_eq!(tcp.name(), "reset", "its end is known");
+        }
+        // It is as strict as before about what is far away.
+        assert_eq!(tcp.step(1, &segment(ACK, 0x9000_0000, 6000, 100, 0)), Err(Unfit));
+    }
+
+    #[test]
+    fn what_goes_on_after_a_while_may_have_sent_something_meanwhile() {
+        let later = [segment(ACK, 500_000, 900_000, 1000, 10), segment(ACK, 900_000, 500_010, 1000, 10)];
+        let tcp = open([Some(2), Some(2)]);
+        assert_eq!(tcp.clone().step(0, &later[0]), Err(Unfit));
+        let mut tcp = tcp.resumed();
+        assert!(tcp.is_sound());
+        tcp.step(0, &later[0]).unwrap();
+        tcp.step(1, &later[1]).unwrap();
+        assert_eq!((tcp.name(), tcp.is_picked_up()), ("established", false));
+        assert_eq!(tcp.step(0, &segment(ACK, 1001, 5001, 1000, 0)), Err(Unfit), "of long ago");
     }
 
     #[test]

@@ -39,9 +39,12 @@ impl End {
     }
 }
 
-fn lawful(seed: u64) -> u32 {
+/// Returns how many forged segments were refused. `is_picked_up`: what follows it has not seen the beginning.
+fn lawful(seed: u64, is_picked_up: bool) -> u32 {
     let mut random = StdRng::seed_from_u64(seed);
     let scales = [random.random_bool(0.7), random.random_bool(0.7)];
+    // By windows that are not shifted nothing is taken back.
+    let scales = if is_picked_up { [false; 2] } else { scales };
     let mut end = |scale: bool| {
         let room = 1 << random.random_range(10..18);
         let scale = if scale { random.random_range(0..=8) } else { 0 };
@@ -91,7 +94,8 @@ fn lawful(seed: u64) -> u32 {
     assert!(tcp.is_established());
     ends[1].acked = 1;
     ends[1].allowed = ends[1].allowed.max(1 + (u64::from(ack.window) << shift));
-    let mut refused = 0;
+    let picked_up = is_picked_up.then(|| random.random_range(0..300));
+    let (mut refused, mut began) = (0, 0);
     for step in 0..400 {
         let from = random.random_range(0..2_usize);
         let shift = ends[from].scale;
@@ -117,8 +121,12 @@ fn lawful(seed: u64) -> u32 {
         mine.sent = mine.sent.max(end);
         let acks = mine.received;
         let edge = acks + (u64::from(segment.window) << shift);
-        tcp.step(from, &segment)
-            .unwrap_or_else(|_| panic!("seed {seed}, step {step}: {from} sends {segment:?} of {tcp:?}"));
+        if picked_up == Some(step) {
+            (tcp, began) = (Tcp::picked_up(&segment), from);
+        } else {
+            tcp.step(from ^ began, &segment)
+                .unwrap_or_else(|_| panic!("seed {seed}, step {step}: {from} sends {segment:?} of {tcp:?}"));
+        }
         // What is lost behind us is lost for the other end only.
         if random.random_bool(0.8) {
             let other = &mut ends[1 - from];
@@ -148,7 +156,15 @@ fn lawful(seed: u64) -> u32 {
 
 #[test]
 fn what_keeps_to_the_rules_passes_and_what_is_guessed_does_not() {
-    let refused: u32 = (0..300).map(lawful).sum();
+    let refused: u32 = (0..300).map(|seed| lawful(seed, false)).sum();
     // Of 120,000: windows are up to 2^26 of 2^32 numbers here, for what does not acknowledge.
     assert!(refused > 115_000, "{refused}");
+}
+
+/// Whatever is sent again, and whatever was sent before: a connection that is picked up goes on.
+#[test]
+fn what_was_there_before_passes_too() {
+    let refused: u32 = (0..300).map(|seed| lawful(seed, true)).sum();
+    // Before it is picked up next to all, and then not all that is far away.
+    assert!(refused > 60_000, "{refused}");
 }
