@@ -604,12 +604,18 @@ impl Speaker {
             }
             let attributes = Arc::new(attributes);
             for nlri in prefixes {
-                let room = rib.announce(peer.number, nlri, &attributes, changes);
                 let (number, most) = (peer.number, peer.config.max_prefixes as usize);
                 let is_over = |rib: &Rib| rib.paths(number).iter().sum::<usize>() > most;
-                if is_over(rib) {
-                    // Those of before its restart make room.
-                    rib.withdraw_all(number, None, true);
+                let mut room = rib.announce(number, nlri, &attributes, changes);
+                // Those of before its restart make room: paths to one prefix, then of its family, then all.
+                if !room {
+                    rib.withdraw_all(number, Some(nlri.family()), true);
+                    room = rib.announce(number, nlri, &attributes, changes);
+                }
+                for stale in [Some(nlri.family()), None] {
+                    if is_over(rib) {
+                        rib.withdraw_all(number, stale, true);
+                    }
                 }
                 if !room || is_over(rib) {
                     let family = crate::message::afi(nlri.family()).to_be_bytes();
@@ -632,12 +638,16 @@ impl Speaker {
                     flows.withdraw(peer.number, &spec);
                     continue;
                 }
-                let family = afi(spec.family()).to_be_bytes();
+                let own_family = spec.family();
+                let family = afi(own_family).to_be_bytes();
                 let given = Given { attributes: attributes.clone(), actions, stale: false };
                 flows.announce(peer.number, spec, given);
                 let (number, most) = (peer.number, peer.config.max_flows as usize);
-                if flows.count(number) > most && peer.flow_restart.iter().any(Option::is_some) {
-                    FAMILIES.into_iter().for_each(|family| flows.withdraw_family(number, family, true));
+                let restarts = peer.flow_restart.iter().any(Option::is_some);
+                for stale in [own_family].into_iter().chain(FAMILIES).filter(|_| restarts) {
+                    if flows.count(number) > most {
+                        flows.withdraw_family(number, stale, true);
+                    }
                 }
                 if flows.count(number) > most {
                     let most = peer.config.max_flows.to_be_bytes();

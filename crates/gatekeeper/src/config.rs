@@ -71,7 +71,7 @@ pub enum OffloadKind {
     #[default]
     None,
     /// An XDP program on network interfaces, in their drivers where these can (Linux; feature `xdp`): drops on those of ports in front, forwards from all (`router.offload_mb` is its memory for routes; not with
-    /// `bgp.flowspec`). It has room for 65,536 flows of each family; what it does not deal with comes in as ever. Where it cannot be loaded the gatekeeper says why, and works without it.
+    /// `bgp.flowspec`). It has room for 65,536 flows of each family, at most three quarters of them declined, or dropped by a policy; what it does not deal with comes in as ever. Where it cannot be loaded the gatekeeper says why, and works without it.
     Xdp,
 }
 

@@ -17,10 +17,11 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
+use tokio::task::coop::consume_budget;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
-/// For Redis to take a connection.
+/// For Redis to take a connection, and a client the last that was said to it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at what the operator wants.
 const TURN: Duration = Duration::from_millis(20);
@@ -251,6 +252,8 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
             let _ = shutdown(redis, Shutdown::Write);
             is_shut = true;
         }
+        // Sockets that are always ready would never let anybody else have this thread.
+        consume_budget().await;
     }
 }
 
@@ -277,10 +280,11 @@ fn write(from: &mut Outgoing, to: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// What Redis has said before it ended the connection.
+/// What Redis has said before it ended the connection. Who does not read it for a while does without.
 async fn last(to_client: &mut Outgoing, client: &TcpStream) {
     while !to_client.is_empty() {
-        if client.writable().await.and_then(|()| write(to_client, client)).is_err() {
+        let Ok(ready) = timeout(PATIENCE, client.writable()).await else { return };
+        if ready.and_then(|()| write(to_client, client)).is_err() {
             return;
         }
     }

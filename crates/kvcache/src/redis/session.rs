@@ -51,7 +51,7 @@ impl Outgoing {
         self.from += bytes;
         if self.from >= self.bytes.len() {
             self.clear();
-        } else if self.from >= REQUESTS_BYTES {
+        } else if self.from >= REQUESTS_BYTES.max(self.bytes.len() / 2) {
             self.bytes.drain(..self.from);
             self.from = 0;
         }
@@ -59,6 +59,7 @@ impl Outgoing {
 
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(REQUESTS_BYTES);
         self.from = 0;
     }
 
@@ -266,7 +267,8 @@ impl Session {
         if self.multi || self.watch || self.apart || self.blind {
             return Err(Counter::State);
         }
-        if !self.waiting.is_empty() || !self.replies.is_between() {
+        // Redis is not read while so much waits for the client: what many short requests ask for is bounded by that.
+        if !self.waiting.is_empty() || !self.replies.is_between() || !self.wants_replies() {
             return Err(Counter::Behind);
         }
         if !shared.store.is_sure(now) {
@@ -603,6 +605,27 @@ mod tests {
         assert_eq!(played.says("GET k\r\n").1, "");
         played.replies("NG\r\n$1\r\nv\r\n");
         played.given("GET k", "$1\r\nv\r\n");
+    }
+
+    /// One that does not read has so much waiting for it, and what it asks besides is Redis' to answer, which is not read meanwhile.
+    #[test]
+    fn who_does_not_read_is_not_answered_without_end() {
+        let mut played = Played::new();
+        let value = "v".repeat(60_000);
+        let reply = format!("$60000\r\n{value}\r\n");
+        played.passes("GET k", &reply);
+        played.session.client("GET k\r\n".repeat(2000).as_bytes(), played.now, &mut played.shared);
+        let waits = played.session.to_client.pending().len();
+        assert_eq!(waits, REPLIES_BYTES.div_ceil(reply.len()) * reply.len());
+        let passed = played.session.to_redis.pending().len() / "GET k\r\n".len();
+        assert_eq!(passed, 2000 - waits / reply.len());
+        assert!(!played.session.wants_replies() && !played.session.wants_requests());
+        // Half of it is read: then what lies in front is given back, and all is in order.
+        played.session.to_client.sent(waits / 2);
+        assert_eq!(played.session.to_client.pending().len(), waits - waits / 2);
+        assert!(played.session.wants_replies());
+        sent(&mut played.session.to_client);
+        assert_eq!(played.replies(&reply), reply);
     }
 
     #[test]
