@@ -68,7 +68,7 @@ pub(crate) const LINES: &[Line] = &[
             let rules = ["-p", "tidemill-gatekeeper", "--lib", "below"];
             let picks = ["-p", "tidemill-gatekeeper", "--lib", "offload::"];
             let inside = machine.tests(&rules, 3)? + machine.tests(&picks, 6)?;
-            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "offload::"], 2)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "offload::"], 3)?;
             Ok(Outcome::Pass(format!("{inside} tests inside, {wire} on a wire")))
         },
     ),
