@@ -82,12 +82,17 @@ pub(crate) const LINES: &[Line] = &[
             Ok(Outcome::Pass(format!("{inside} tests inside, {wire} on a wire")))
         },
     ),
-    ("flow specifications of peers are read, held to their routes, and applied to packets (root)", |machine| {
-        let read = machine.tests(&["-p", "tidemill-bgp", "--lib", "flow"], 11)?;
-        let applied = machine.tests(&["-p", "tidemill-nf", "--lib", "flowspec"], 9)?;
-        let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_wire", "root_a_bgp_peer"], 1)?;
-        Ok(Outcome::Pass(format!("{read} tests of rules, {applied} of packets, {wire} with BIRD on a wire")))
-    }),
+    (
+        "flow specifications of peers are read, held to their routes, and applied to packets (root)",
+        |machine| {
+            let read = machine.tests(&["-p", "tidemill-bgp", "--lib", "flow"], 11)?;
+            let applied = machine.tests(&["-p", "tidemill-nf", "--lib", "flowspec"], 9)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_wire", "root_a_bgp_peer"], 1)?;
+            Ok(Outcome::Pass(format!(
+                "{read} tests of rules, {applied} of packets, {wire} with BIRD on a wire"
+            )))
+        },
+    ),
     (
         "redirects send packets by a VRF or by the way to an address, and never by their own route",
         |machine| {
