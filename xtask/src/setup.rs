@@ -55,6 +55,8 @@ const FOR_TESTS: &[Package] = &[
     package("iputils-ping", "real traffic for the root tests"),
     package("iputils-tracepath", "path MTU discovery in the root tests"),
     package("traceroute", "small time-to-live values on purpose"),
+    package("bind9-dnsutils", "dig: a DNS client over UDP and TCP, also for `record-capture`"),
+    package("dnsmasq-base", "a DNS server, for the same"),
     package(
         "bird2",
         "a routing daemon that fills the kernel's tables for the feed's root tests, and a BGP peer",
@@ -73,8 +75,6 @@ const FOR_RECORDING: &[Package] = &[
     package("wireshark-common", "mergecap"),
     package("python3", "an HTTP server"),
     package("curl", "an HTTP client"),
-    package("dnsmasq-base", "a DNS server"),
-    package("bind9-dnsutils", "a DNS client over UDP and TCP"),
 ];
 
 /// Whether the machine has everything now.

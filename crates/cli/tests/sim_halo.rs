@@ -137,3 +137,33 @@ fn figures_have_the_papers_numbers_beside_ours() {
     let text = folder.ok(&format!("sim halo --figure halo-9 --most 4 {run}")).out;
     assert!(text.contains("halo-nonblocking") && text.contains("skylake-sp, 16 cores"), "{text}");
 }
+
+/// On a terminal a bar says how far a figure is, and is gone at its end; elsewhere nothing is said of a run as short as this. The numbers are the same.
+#[test]
+#[cfg(target_os = "linux")] // whose `script` takes a command
+fn a_figure_says_how_far_it_is_on_a_terminal() {
+    use std::process::{Command, Stdio};
+    let folder = Folder::new();
+    let line = "sim halo --figure halo-10 --lookups 200 --warm 100 --json";
+    let quiet = folder.ok(line);
+    assert!(!quiet.err.contains('\r') && !quiet.err.contains(" left"), "{}", quiet.err);
+    // `script` runs it on a terminal and writes what comes there; standard output goes to a file.
+    let command = format!("'{}' {line} > points", env!("CARGO_BIN_EXE_tidemill"));
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &command, "/dev/null"]).env("SHELL", "/bin/sh").env("TERM", "xterm");
+    let output = match script.current_dir(folder.path(".")).stdin(Stdio::null()).output() {
+        Err(error) if std::env::var_os("CI").is_none() => {
+            println!("skipped: a_figure_says_how_far_it_is_on_a_terminal (script: {error})");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{shown}");
+    assert_eq!(folder.read("points"), quiet.out);
+    // Seven steps, and the end.
+    for part in ["halo-10 [ ", " 0 %", "[==", " 14 %", " 57 %", " 100 %", " left"] {
+        assert!(shown.contains(part), "{part}: {shown:?}");
+    }
+    assert!(shown.ends_with("\r\u{1b}[2K"), "the line is cleared: {shown:?}");
+}

@@ -13,7 +13,7 @@ use tidemill_sim::program::{self, Lookup, Parts, Results, Software, WHOLE};
 use tidemill_sim::study::run::{Asking, Outcome, Series, replay, single};
 use tidemill_sim::study::scale::{self, Case};
 use tidemill_sim::study::tuples::{self, Where};
-use tidemill_sim::study::{self, FIGURES, Options, Place, functions, hybrid, misses};
+use tidemill_sim::study::{self, FIGURES, Figure, Options, Place, Point, functions, hybrid, misses};
 use tidemill_sim::tape::{Tape, Touch};
 use tidemill_sim::workload::Filled;
 
@@ -389,16 +389,31 @@ fn a_single_hash_function_misses_where_two_do_not() {
     assert!(cuckoo.by_thousand[0] < 100.0 && cuckoo.stalled[0] > 10.0, "{cuckoo:?}");
 }
 
+/// Makes a figure, which says after each of its steps how far it is.
+fn made(figure: &Figure, options: &Options) -> Vec<Point> {
+    let told = std::sync::Mutex::new(Vec::new());
+    let tell = |done: usize, of: usize| told.lock().unwrap().push((done, of));
+    let points = (figure.make)(options, &tell).unwrap();
+    let mut told = told.into_inner().unwrap();
+    told.sort_unstable();
+    let steps: Vec<_> = (1..=told.len()).map(|done| (done, told.len())).collect();
+    // These two are there at once.
+    let is_at_once = ["halo-table1", "halo-8b"].contains(&figure.name);
+    assert!(told == steps && (told.len() > 3 || is_at_once), "{}: {told:?}", figure.name);
+    points
+}
+
 #[test]
 fn every_figure_can_be_made() {
     let options = Options { lookups: 160, warm: 80, most: 4, jobs: 2, ..Options::default() };
     // The largest of these take seconds even so: `tidemill sim halo --figure` makes them.
     let quick = ["halo-table1", "halo-8b", "halo-9", "halo-10", "halo-11"];
     for figure in FIGURES.iter().filter(|figure| quick.contains(&figure.name)) {
-        let points = (figure.make)(&options, &|_, _| {}).unwrap();
+        let points = made(figure, &options);
         assert!(points.iter().all(|point| point.y.is_finite()) && points.len() > 10, "{}", figure.name);
     }
-    let points = study::table4::figure(&options).unwrap();
+    let table4 = FIGURES.iter().find(|figure| figure.name == "halo-table4").unwrap();
+    let points = made(table4, &options);
     let at = |x: f64, series: &str| {
         let point = points.iter().find(|point| {
             point.panel == "energy relative to HALO's by rules"

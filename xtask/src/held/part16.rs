@@ -68,7 +68,7 @@ pub(crate) const LINES: &[Line] = &[
             let rules = ["-p", "tidemill-gatekeeper", "--lib", "below"];
             let picks = ["-p", "tidemill-gatekeeper", "--lib", "offload::"];
             let inside = machine.tests(&rules, 3)? + machine.tests(&picks, 6)?;
-            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "offload::"], 2)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "offload::"], 3)?;
             Ok(Outcome::Pass(format!("{inside} tests inside, {wire} on a wire")))
         },
     ),
@@ -82,11 +82,17 @@ pub(crate) const LINES: &[Line] = &[
             Ok(Outcome::Pass(format!("{inside} tests inside, {wire} on a wire")))
         },
     ),
-    ("flow specifications of peers are read, held to their routes, and applied to packets", |machine| {
-        let read = machine.tests(&["-p", "tidemill-bgp", "--lib", "flow"], 11)?;
-        let applied = machine.tests(&["-p", "tidemill-nf", "--lib", "flowspec"], 9)?;
-        Ok(Outcome::Pass(format!("{read} tests of rules, {applied} of packets")))
-    }),
+    (
+        "flow specifications of peers are read, held to their routes, and applied to packets (root)",
+        |machine| {
+            let read = machine.tests(&["-p", "tidemill-bgp", "--lib", "flow"], 11)?;
+            let applied = machine.tests(&["-p", "tidemill-nf", "--lib", "flowspec"], 9)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_wire", "root_a_bgp_peer"], 1)?;
+            Ok(Outcome::Pass(format!(
+                "{read} tests of rules, {applied} of packets, {wire} with BIRD on a wire"
+            )))
+        },
+    ),
     (
         "redirects send packets by a VRF or by the way to an address, and never by their own route",
         |machine| {

@@ -30,7 +30,7 @@ pub(crate) const LINES: &[Line] = &[
     // What must exist besides.
     ("between the kernels of a client and a server", |machine| {
         let passed =
-            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 7)?;
+            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 12)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_gate")))
     }),
     ("the queues of figure 4.2, by themselves and on any router", |machine| {

@@ -152,6 +152,11 @@ pub(crate) struct Lab {
 impl Lab {
     /// Starts it all with these lines in `[gatekeeper]`.
     pub(crate) fn start(more: &str) -> Self {
+        Lab::on("af_packet", more)
+    }
+
+    /// The same on ports of this kind.
+    pub(crate) fn on(kind: &str, more: &str) -> Self {
         let [client, middle, behind, server] = ["client", "middle", "grantor", "server"].map(Netns::new);
         for ns in [&client, &middle, &behind, &server] {
             ns.sysctl(&["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"]);
@@ -205,8 +210,8 @@ impl Lab {
         let folder = tempfile::tempdir().unwrap();
         let config = format!(
             "version = 1\nrole = \"gatekeeper\"\n[control]\nsocket = \"gate.sock\"\n\
-            [[port]]\nname = \"wan\"\nkind = \"af_packet\"\ninterface = \"tm-wan\"\n\
-            [[port]]\nname = \"lan\"\nkind = \"af_packet\"\ninterface = \"tm-lan\"\n\
+            [[port]]\nname = \"wan\"\nkind = \"{kind}\"\ninterface = \"tm-wan\"\n\
+            [[port]]\nname = \"lan\"\nkind = \"{kind}\"\ninterface = \"tm-lan\"\n\
             [[interface]]\nport = \"wan\"\naddresses = [\"10.7.0.1/24\", \"fd00:7::1/64\"]\n\
             [[interface]]\nport = \"lan\"\naddresses = [\"10.8.0.1/24\", \"fd00:8::1/64\"]\n\
             [[route]]\nprefix = \"10.9.0.0/24\"\nvia = \"10.8.0.2\"\n\

@@ -1,5 +1,5 @@
-//! A Gatekeeper between the kernels of a client and of a server: requests, grants, refusals, renewal, path MTU, decisions from the wrong
-//! side. Needs root.
+//! A Gatekeeper between the kernels of a client and of a server: requests, grants, refusals, renewal, path MTU, time exceeded, fragments, decisions
+//! from the wrong side, two workers. Needs root.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
@@ -19,6 +19,7 @@ mod raw;
 mod replay;
 mod strangers;
 mod vlan;
+mod workers;
 
 use lab::{Answer, Lab, SERVER};
 use net::{cable, wait_until};
@@ -36,6 +37,14 @@ fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
 /// The code points of what has come to the Grantor since the last time.
 fn code_points(lab: &Lab) -> Vec<u8> {
     std::mem::take(&mut *lab.grantor.came.lock().unwrap()).iter().map(|came| came.dscp).collect()
+}
+
+/// How many packets have come to the Grantor since the last time; none is longer than that without its outer header.
+fn lengths(lab: &Lab, longest: usize) -> usize {
+    let came = std::mem::take(&mut *lab.grantor.came.lock().unwrap());
+    let lengths: Vec<usize> = came.iter().map(|came| came.inner.len()).collect();
+    assert!(lengths.iter().all(|length| *length <= longest), "{lengths:?}");
+    lengths.len()
 }
 
 #[test]
@@ -127,8 +136,23 @@ fn a_rate_holds_and_a_long_packet_is_answered() {
     assert!(!ok && said.contains("mtu = 1480") || said.contains("mtu=1480"), "{said}");
     let (_, said) = lab.client.attempt(&format!("ping -s 1452 -c 2 -W 1 {}", SERVER[1]));
     assert!(said.contains("mtu=1460") || said.contains("mtu = 1460"), "{said}");
-    // Where it may, a long packet is cut, and comes.
-    assert!(lab.client.attempt(&format!("ping -M dont -s 1472 -c 1 -W 1 {}", SERVER[0])).0);
+    // Where it may, a long packet is cut, and comes, and so is one that was cut before: for its sender, who forgets what he was told, 1500 bytes fit.
+    for (size, parts) in [(1472, 2), (4000, 5)] {
+        lab.client.run("ip route flush cache");
+        lab.grantor.came.lock().unwrap().clear();
+        lab.client.run(&format!("ping -M dont -s {size} -c 1 -W 2 {}", SERVER[0]));
+        assert_eq!(lengths(&lab, 1480), parts, "of {size} bytes");
+    }
+    // Nobody on the way cuts IPv6; its sender does, to what he was told.
+    lab.grantor.came.lock().unwrap().clear();
+    lab.client.run(&format!("ping -s 4000 -c 1 -W 2 {}", SERVER[1]));
+    assert_eq!(lengths(&lab, 1460), 3);
+    // Who has one hop is told that it ends here, and with two he arrives: the way to the Grantor is none.
+    for (v6, gate) in ["10.7.0.1", "fd00:7::1"].into_iter().enumerate() {
+        let (ok, said) = lab.client.attempt(&format!("ping -t 1 -c 1 -W 2 {}", SERVER[v6]));
+        assert!(!ok && said.contains(gate) && said.to_lowercase().contains("exceeded"), "{said}");
+        lab.client.run(&format!("ping -t 2 -c 1 -W 2 {}", SERVER[v6]));
+    }
     // 4 KiB a second: of 100 pings of a kilobyte the first seconds' worth comes through.
     lab.ask(&["gate", "grant", lab::CLIENT[0], SERVER[0], "--rate", "4"]);
     lab.reaches("decisions-applied", 1);

@@ -1,6 +1,6 @@
 //! `offload = "xdp"`: what is declined is dropped in the driver, all of it and nothing else, until something changes; and the program frame by frame. What is forwarded there: `replay.rs`.
 
-use crate::lab::{self, Lab};
+use crate::lab::{self, Answer, Lab};
 use crate::net::wait_until;
 use crate::raw::Raw;
 use crate::strangers::udp;
@@ -106,6 +106,31 @@ fn what_is_declined_is_dropped_in_the_driver() {
     assert!(after >= Duration::from_secs(2) && after < Duration::from_secs(6), "{after:?}");
     let said = lab.end();
     assert!(said["gate"]["offload-dropped"].as_u64() >= Some(100), "{said}");
+}
+
+/// The ports take frames out of the driver themselves; what is declined does not come to them.
+#[test]
+fn on_af_xdp_ports_it_is_the_same() {
+    let Some(_turn) = turn("on_af_xdp_ports_it_is_the_same") else { return };
+    let lab = Lab::on("af_xdp", "offload = \"xdp\"");
+    let wire = Raw::open(&lab.client, "eth0");
+    assert!((0..20).any(|_| lab.pings(0) && lab.pings(1)), "no ping comes back");
+    for v6 in [0, 1] {
+        *lab.grantor.answer.lock().unwrap() =
+            Answer::Granted { rate_kib_s: 100, expire_s: 60, renew_ms: 50_000, step_ms: 1000 };
+        let decided = lab.counters()["decisions-applied"];
+        assert!(lab.pings(v6));
+        lab.reaches("decisions-applied", decided + 1);
+        lab.grantor.came.lock().unwrap().clear();
+        assert!(lab.pings(v6));
+        let came: Vec<u8> = lab.grantor.came.lock().unwrap().iter().map(|came| came.dscp).collect();
+        assert_eq!(came, [1], "granted");
+        decline(&lab, v6, "600");
+        flood(&lab, &wire, v6, 200);
+        assert_eq!(lab.flow(v6).flows[0].state, "declined");
+    }
+    let said = lab.end();
+    assert!(said["gate"]["offload-dropped"].as_u64() >= Some(400), "{said}");
 }
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 7, 1];

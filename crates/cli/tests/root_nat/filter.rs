@@ -8,7 +8,7 @@ use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
 /// Alice and Bob reach everybody outside, but who is bad; everybody outside reaches Bob's web server, and nothing else.
-const RULES: &str = "table <bad> persist
+pub(crate) const RULES: &str = "table <bad> persist
 block log all
 pass in on { lan, dmz }
 pass out on wan

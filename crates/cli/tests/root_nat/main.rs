@@ -1,9 +1,10 @@
-//! A NAT between the kernels of two inside hosts and of the Internet, with real programs: TCP, UDP, ping, traceroute, hairpins, fragments, a
+//! A NAT between the kernels of two inside hosts and of the Internet, with real programs: TCP, UDP, DNS, ping, traceroute, hairpins, fragments, a
 //! server inside, one worker and two; and a packet filter in its place. Needs root.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
 
+mod dns;
 mod filter;
 mod lab;
 #[path = "../root_wire/needs.rs"]

@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod basic;
+mod bgp;
 mod churn;
 mod devices;
 mod dut;

@@ -7,7 +7,7 @@
 //! sooner, locks by their share of the instructions.
 
 use super::run::{Asking, Series, single};
-use super::{Options, Place, Point, StudyError};
+use super::{Options, Place, Point, Progress, StudyError};
 use crate::machine::Memory;
 use crate::mix::Mix;
 use crate::program::{Parts, WHOLE};
@@ -101,12 +101,20 @@ pub fn breakdowns(options: &Options, serial: bool) -> Result<[[Breakdown; 2]; 2]
     Ok([Series::Software(options.mix), Series::Blocking].map(|series| [of(series, true), of(series, false)]))
 }
 
+/// Steps of the figure, not all of one length: two panels, what software takes once more, each DRAM.
+const STEPS: usize = 3 + DRAM_NS.len();
+
 /// The figure, and what the paper's text says of it.
 ///
 /// # Errors
 /// [`StudyError`].
-pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
+pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, StudyError> {
     let mut points = Vec::new();
+    let mut done = 0;
+    let mut step = || {
+        done += 1;
+        progress(done, STEPS);
+    };
     for (panel, text, serial) in [
         (
             "each waits for the last: parts of software's time in the LLC",
@@ -143,13 +151,14 @@ pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
             y,
             paper: Some(paper),
         }));
+        step();
     }
-    points.extend(causes(options)?);
+    points.extend(causes(options, step)?);
     Ok(points)
 }
 
 /// What the differences come from.
-fn causes(options: &Options) -> Result<Vec<Point>, StudyError> {
+fn causes(options: &Options, mut step: impl FnMut()) -> Result<Vec<Point>, StudyError> {
     let mut points = Vec::new();
     let mut put = |panel, series: &str, x, y, paper| {
         points.push(Point { panel, series: series.into(), x, y, paper });
@@ -158,9 +167,11 @@ fn causes(options: &Options) -> Result<Vec<Point>, StudyError> {
     let without = without_the_way(options)?;
     let panel = "each waits: a lookup in the LLC without the way to the accelerator, times faster";
     put(panel, "halo-blocking", Place::Name("LLC".into()), software[0].all() / without, Some(3.3));
+    step();
     for load_ns in DRAM_NS {
         let panel = "data from DRAM, times faster, by a core's load from DRAM, ns";
         put(panel, "halo-blocking", Place::Number(load_ns), dram_gain(options, load_ns)?, Some(1.6));
+        step();
     }
     for (name, buckets, entries) in KINDS {
         let panel = "locks of software, percent of its instructions (the paper: of its time)";

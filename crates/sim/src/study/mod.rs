@@ -180,7 +180,7 @@ pub const FIGURES: [Figure; 14] = [
         name: "halo-10",
         title: "What a lookup is made of (HALO, Figure 10)",
         x: "who, and where the table's lines are",
-        make: |options, _| breakdown::figure(options),
+        make: breakdown::figure,
     },
     Figure {
         name: "halo-11",
@@ -204,7 +204,7 @@ pub const FIGURES: [Figure; 14] = [
         name: "halo-table4",
         title: "Energy and area (HALO, Table 4, whose numbers are inputs)",
         x: "solution, or rules",
-        make: |options, _| table4::figure(options),
+        make: table4::figure,
     },
     Figure {
         name: "halo-headlines",

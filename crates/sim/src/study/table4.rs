@@ -4,7 +4,7 @@
 //! core makes in the simulation, one table, LOOKUP_NB for HALO.
 
 use super::run::{Asking, Series, single};
-use super::{Options, Place, Point, StudyError};
+use super::{Options, Place, Point, Progress, StudyError};
 use crate::halo::energy::{self, Cost};
 use crate::halo::tcam::Kind;
 use crate::machine::Memory;
@@ -17,7 +17,7 @@ const RULES: [u64; 4] = [100, 1_000, 10_000, 100_000];
 ///
 /// # Errors
 /// [`StudyError`].
-pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
+pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, StudyError> {
     let mut points = Vec::new();
     let mut put = |panel, series: &str, x: Place, y, paper| {
         points.push(Point { panel, series: series.into(), x, y, paper });
@@ -32,7 +32,7 @@ pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
         put("inputs from Table 4: static power, mW", "input", x(), cost.static_mw, Some(cost.static_mw));
         put("inputs from Table 4: energy of a query, nJ", "input", x(), cost.query_nj, Some(cost.query_nj));
     }
-    for rules in RULES {
+    for (done, rules) in RULES.into_iter().enumerate() {
         let mut memory = Memory::new(&options.config);
         let table: Filled<Keystore<2>> = Filled::new(&mut memory, rules * 10 / 9 + 1, rules, options.seed)?;
         let slices = options.config.slices as u64;
@@ -68,6 +68,7 @@ pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
                 put("energy relative to HALO's by rules", "tcam, with static", x(), all / rows[0].1.1, None);
             }
         }
+        progress(done + 1, RULES.len());
     }
     Ok(points)
 }

@@ -1,0 +1,91 @@
+//! Two workers, each with flows of its own: what a Grantor decides reaches the one that has the flow.
+
+use crate::lab::{Answer, Lab, SERVER};
+use crate::net::wait_until;
+use crate::raw::Raw;
+use crate::strangers::udp;
+use crate::turn;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tidemill_control::schema::gate;
+
+/// Flows, of either family in turn.
+const FLOWS: usize = 32;
+/// The last byte of the first one's source; each has another.
+const FIRST: usize = 100;
+
+/// Sends a packet of each flow; by their sources' last bytes the code points that they come to the Grantor with, once all have come.
+fn code_points(lab: &Lab, wire: &Raw, frames: &[Vec<u8>]) -> BTreeMap<u8, u8> {
+    lab.grantor.came.lock().unwrap().clear();
+    assert_eq!(wire.send_many(frames), frames.len());
+    let mut points = BTreeMap::new();
+    wait_until("all have come to the Grantor", Duration::from_secs(10), || {
+        let came = lab.grantor.came.lock().unwrap();
+        let last = |inner: &[u8]| if inner[0] >> 4 == 6 { inner[23] } else { inner[15] };
+        points = came.iter().map(|came| (last(&came.inner), came.dscp)).collect();
+        points.len() == frames.len()
+    });
+    points
+}
+
+#[test]
+fn decisions_reach_the_worker_that_has_the_flow() {
+    let Some(_turn) = turn("decisions_reach_the_worker_that_has_the_flow") else { return };
+    let lab = Lab::start("flows = 4096\n[run]\nworkers = 2\npin = false");
+    assert!((0..20).any(|_| lab.pings(0) && lab.pings(1)), "no ping comes back");
+    let wire = Raw::open(&lab.client, "eth0");
+    // Somebody listens, so nothing comes back.
+    let _sinks = SERVER.map(|server| lab.server.udp(SocketAddr::new(server.parse().unwrap(), 9)));
+    let macs = lab.macs();
+    let source = |n: usize| if n % 2 == 0 { format!("10.7.0.{n}") } else { format!("fd00:7::{n:x}") };
+    let sources: Vec<String> = (FIRST..FIRST + FLOWS).map(source).collect();
+    let family = |source: &str| usize::from(source.contains(':'));
+    let frame = |source: &String| udp(macs, [source, SERVER[family(source)]], [9, 9], 0, b"hello");
+    let frames: Vec<Vec<u8>> = sources.iter().map(frame).collect();
+    let flow = |source: &str| {
+        let destination = SERVER[family(source)].into();
+        let query = gate::FlowQuery { source: source.into(), destination };
+        let answer: gate::FlowAnswer = lab.control.get(gate::path::FLOW, &query).unwrap();
+        assert_eq!(answer.flows.len(), 1, "one worker has it: {answer:?}");
+        (answer.flows[0].worker, answer.flows[0].state.clone())
+    };
+
+    // Both workers have some, as the kernel spreads flows.
+    let asked = code_points(&lab, &wire, &frames);
+    assert!(asked.values().all(|dscp| *dscp == 41), "{asked:?}");
+    let workers: Vec<u32> = sources.iter().map(|source| flow(source).0).collect();
+    assert!(workers.contains(&0) && workers.contains(&1), "{workers:?}");
+
+    // Each decision comes by one worker, and is told to both.
+    let all = FLOWS as u64;
+    *lab.grantor.answer.lock().unwrap() =
+        Answer::Granted { rate_kib_s: 1000, expire_s: 60, renew_ms: 50_000, step_ms: 1000 };
+    code_points(&lab, &wire, &frames);
+    lab.reaches("decisions-applied", all);
+    lab.reaches("decisions-unknown", all);
+    *lab.grantor.answer.lock().unwrap() = Answer::Nothing;
+    let granted = code_points(&lab, &wire, &frames);
+    assert!(granted.values().all(|dscp| *dscp == 1), "{granted:?}");
+
+    // As it is with what is declined after that.
+    for (source, frame) in sources.iter().zip(&frames) {
+        let declined = Answer::Declined { expire_s: 60 }.bytes(&frame[14..]);
+        lab.deciders[family(source)].send(&declined).unwrap();
+    }
+    lab.reaches("decisions-applied", 2 * all);
+    lab.reaches("decisions-unknown", 2 * all);
+    lab.grantor.came.lock().unwrap().clear();
+    assert_eq!(wire.send_many(&frames), frames.len());
+    lab.reaches("declined", all);
+    assert!(lab.grantor.came.lock().unwrap().is_empty());
+    for (source, worker) in sources.iter().zip(workers) {
+        assert_eq!(flow(source), (worker, "declined".to_owned()), "{source}");
+    }
+    let counters = lab.counters();
+    for (name, count) in [("decisions-applied", 2 * all), ("decisions-unknown", 2 * all), ("mail-lost", 0)] {
+        assert_eq!(counters[name], count, "{name}: {counters:?}");
+    }
+    let said = lab.end();
+    assert_eq!(said["dropped"]["flow-declined"], all, "{said}");
+}
