@@ -101,8 +101,8 @@ fn registry(watch: &Watch) -> Registry {
     let mut registry = Registry::new("tidemill kv redis", env!("CARGO_PKG_VERSION"));
     let of = watch.clone();
     registry.get(path::COUNTERS, "All that the cache counts", move |_: &Request| {
-        of.show();
-        done(|| !of.is_showing())?;
+        let number = of.show();
+        done(|| of.is_shown(number))?;
         let counters = of.counters().iter().map(|(name, count)| (name.to_owned(), count)).collect();
         Ok(Counters { counters })
     });
@@ -114,8 +114,8 @@ fn registry(watch: &Watch) -> Registry {
 }
 
 fn flush(watch: &Watch) -> Result<Done, ApiError> {
-    watch.flush();
-    done(|| !watch.is_flushing())?;
+    let number = watch.flush();
+    done(|| watch.is_flushed(number))?;
     Ok(Done { done: vec!["all that was kept is void".into()] })
 }
 

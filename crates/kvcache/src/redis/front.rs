@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
@@ -43,8 +43,36 @@ pub struct Front {
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     board: Board,
-    show: Arc<AtomicBool>,
-    flush: Arc<AtomicBool>,
+    show: Arc<Wish>,
+    flush: Arc<Wish>,
+}
+
+/// What may be wished for again while it is done: how often it was, and how many of these times have come true.
+#[derive(Debug, Default)]
+struct Wish {
+    asked: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Wish {
+    /// Its number, from 1.
+    fn ask(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn is_done(&self, number: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= number
+    }
+
+    /// The last, where something is to be done; asked by one thread, before it does it.
+    fn open(&self) -> Option<u64> {
+        let last = self.asked.load(Ordering::Acquire);
+        (!self.is_done(last)).then_some(last)
+    }
+
+    fn close(&self, number: u64) {
+        self.done.store(number, Ordering::Release);
+    }
 }
 
 impl Watch {
@@ -55,24 +83,24 @@ impl Watch {
         counters
     }
 
-    /// Has all that was counted until now shown, soon, if it runs; until then [`is_showing`](Self::is_showing).
-    pub fn show(&self) {
-        self.show.store(true, Ordering::Release);
+    /// Has all that was counted until now shown, soon, if it runs: when [`is_shown`](Self::is_shown) says so of the number.
+    pub fn show(&self) -> u64 {
+        self.show.ask()
     }
 
-    /// Whether that is still to be done.
-    pub fn is_showing(&self) -> bool {
-        self.show.load(Ordering::Acquire)
+    /// Whether that is done.
+    pub fn is_shown(&self, number: u64) -> bool {
+        self.show.is_done(number)
     }
 
-    /// Has all that is kept made void, soon, if it runs; until then [`is_flushing`](Self::is_flushing).
-    pub fn flush(&self) {
-        self.flush.store(true, Ordering::Release);
+    /// Has all that is kept made void, soon, if it runs: when [`is_flushed`](Self::is_flushed) says so of the number.
+    pub fn flush(&self) -> u64 {
+        self.flush.ask()
     }
 
-    /// Whether that is still to be done.
-    pub fn is_flushing(&self) -> bool {
-        self.flush.load(Ordering::Acquire)
+    /// Whether that is done.
+    pub fn is_flushed(&self, number: u64) -> bool {
+        self.flush.is_done(number)
     }
 }
 
@@ -145,10 +173,11 @@ impl Front {
 fn turn(place: &Place, watch: &Watch, say: &mut impl FnMut(&str)) {
     let mut shared = place.shared.borrow_mut();
     let Shared { store, counters, notes, .. } = &mut *shared;
-    if watch.flush.load(Ordering::Acquire) {
+    let show = watch.show.open();
+    if let Some(number) = watch.flush.open() {
         store.void();
         counters.one(Counter::Flushed);
-        watch.flush.store(false, Ordering::Release);
+        watch.flush.close(number);
     }
     let (entries, bytes) = store.size();
     counters.set(Counter::Entries, entries);
@@ -156,8 +185,9 @@ fn turn(place: &Place, watch: &Watch, say: &mut impl FnMut(&str)) {
     counters.set(Counter::Connections, place.open.get() as u64);
     counters.set(Counter::Sure, u64::from(store.is_sure(Instant::now())));
     watch.board.show(counters);
-    // Whoever asks from here on has seen nothing that is not shown: what counts is this thread.
-    watch.show.store(false, Ordering::Release);
+    if let Some(number) = show {
+        watch.show.close(number);
+    }
     notes.drain(..).for_each(|note| say(&note));
 }
 
@@ -347,5 +377,25 @@ async fn heard(place: &Place, before: &mut String, is_lost: &mut bool) -> Result
             shared.notes.push(format!("Redis at {} is heard", place.options.redis));
             (*is_lost, *before) = (false, String::new());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Many who ask without a pause would keep a flag set for ever.
+    #[test]
+    fn who_asks_later_does_not_keep_the_first_waiting() {
+        let wish = Wish::default();
+        assert_eq!(wish.open(), None);
+        let first = wish.ask();
+        let doing = wish.open().unwrap();
+        let second = wish.ask();
+        assert!(!wish.is_done(first) && !wish.is_done(second));
+        wish.close(doing);
+        assert!(wish.is_done(first) && !wish.is_done(second));
+        wish.close(wish.open().unwrap());
+        assert!(wish.is_done(second) && wish.open().is_none());
     }
 }

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Clocks are not in it: what is left of a life is. Nor are rules: whoever takes connections over asks his own, as he would of their first packets. What
-//! nobody has answered is not in it either: it may come again.
+//! nobody has answered is not in it either: it may come again. Nor is it said whether a connection was picked up or taken over, as far as whoever takes it over has to open its
+//! windows anyway.
 
 use crate::filter::connection::{Connection, Kind, NO_RULE, Words};
 use crate::filter::half::NONE;
@@ -184,6 +185,7 @@ fn save<A: Net<W>, const W: usize>(
     connection.until_ms = connection.until_ms.saturating_sub(now_ms);
     connection.version = 0;
     connection.rules = [NO_RULE; 2];
+    connection.tcp = connection.tcp.to_keep();
     let saved = Saved { key: *key, connection };
     check::<A, W>(&saved, interfaces).is_ok().then_some(saved)
 }
@@ -328,6 +330,18 @@ mod tests {
         Saved { key: <u32 as Net<2>>::key(&ends), connection }
     }
 
+    /// Who takes over opens its windows anyway, and a version that does not know of that would refuse the whole image.
+    #[test]
+    fn that_it_was_taken_over_before_is_not_handed_on() {
+        let interfaces = vec!["lan".to_owned(), "wan".to_owned()];
+        let image = Connections { interfaces, v4: vec![saved_tcp(4000)], v6: Vec::new() }.encode();
+        let mut control = control(1, ["lan", "wan"], RULES, 5);
+        assert_eq!(control.import(1000, &image).unwrap(), Taken { connections: 1, left_out: 0 });
+        let again = Connections::decode(&control.exporter().export(2000)).unwrap();
+        let [saved] = again.v4[..] else { panic!("{again:?}") };
+        assert_eq!(saved.connection.tcp, saved_tcp(4000).connection.tcp.resumed().to_keep());
+    }
+
     #[test]
     fn what_cannot_be_is_refused_with_its_place() {
         let as_written = |v4: &[Saved<2>]| {
@@ -349,6 +363,7 @@ mod tests {
             (vec![with(&|one| one.until_ms = LONGEST_MS + 1)], "connection 0: a life"),
             (vec![with(&|one| one.kept = [false; 2])], "connection 0: a state"),
             (vec![with(&|one| one.tcp = fresh)], "connection 0: a state"),
+            (vec![with(&|one| one.tcp = one.tcp.resumed())], "connection 0: a state"),
             (vec![with(&|one| one.interfaces = [0, 2])], "connection 0: an interface"),
             (vec![with(&|one| one.version = 7)], "connection 0: rules"),
             (vec![Saved { key: Key([good.key.0[0], good.key.0[1] | 0x100]), ..good }], "connection 0: a key"),

@@ -17,7 +17,8 @@
 //!
 //! A connection that was there before us ([`Tcp::picked_up`]) has scales of windows that we do not know: its windows count as the largest there can be. What it has sent before
 //! is not known either: its first segment may be one that is sent again, and the answer acknowledges what came behind that. So there, and where nobody has looked for a while
-//! ([`Tcp::resumed`]), a side may acknowledge more than was seen of the other, as far as that was allowed.
+//! ([`Tcp::resumed`]), a side may acknowledge more than was seen of the other, as far as that was allowed. How far that is, the first acknowledgement says that is seen:
+//! nobody takes back what was allowed. Until then it is as far as it can be, and who guesses fits more easily.
 
 /// Flags of a segment, as in its header.
 pub mod flag {
@@ -87,6 +88,8 @@ mod side {
     pub(super) const SEEN: u8 = 1;
     pub(super) const SCALES: u8 = 2;
     pub(super) const FIN: u8 = 4;
+    /// What it may send is not known: the next acknowledgement of the other side says it.
+    pub(super) const LOOSE: u8 = 8;
 }
 
 /// The largest scale (RFC 7323, section 2.3).
@@ -118,6 +121,11 @@ fn behind(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b) as i32
 }
 
+/// Behind the last byte that may have been allowed until `ack` and `window` were told: what is shifted leaves a part out.
+fn edge(ack: u32, window: u32, scale: u8) -> u32 {
+    ack.wrapping_add(window).wrapping_add(1 << scale.min(MOST_SCALE))
+}
+
 impl Tcp {
     /// A connection that this segment begins, of a side that opens it.
     pub fn begun(segment: &Segment) -> Self {
@@ -128,13 +136,12 @@ impl Tcp {
 
     /// One that was there before: the first segment that we see of it.
     pub fn picked_up(segment: &Segment) -> Self {
-        let (end, window) = (segment.end(), (u32::from(segment.window) << MOST_SCALE).max(1));
-        let scale = MOST_SCALE;
+        let (end, scale) = (segment.end(), MOST_SCALE);
         let fin = if segment.flags & FIN != 0 { side::FIN } else { 0 };
         // What it has told before may have been more than it tells now.
-        let (allowed, bits) = (end.wrapping_add(MOST_WINDOW), side::SEEN | fin);
+        let (allowed, bits) = (end.wrapping_add(MOST_WINDOW), side::SEEN | side::LOOSE | fin);
         let first = Side { end, allowed, window: MOST_WINDOW, scale, bits };
-        let allowed = segment.ack.wrapping_add(window);
+        let allowed = edge(segment.ack, u32::from(segment.window) << scale, scale);
         let other = Side { end: segment.ack, allowed, window: MOST_WINDOW, scale, bits: 0 };
         Tcp { sides: [first, other], bits: PICKED_UP | MISSED }
     }
@@ -143,8 +150,18 @@ impl Tcp {
     pub fn resumed(mut self) -> Self {
         for one in &mut self.sides {
             one.allowed = one.end.wrapping_add(MOST_WINDOW);
+            // It may have grown meanwhile.
+            one.window = 0xffff << one.scale.min(MOST_SCALE);
+            one.bits |= side::LOOSE;
         }
         self.bits |= MISSED;
+        self
+    }
+
+    /// The same without what [`resumed`](Self::resumed) sets anyway: what is kept says nothing of it.
+    pub(crate) fn to_keep(mut self) -> Self {
+        self.sides.iter_mut().for_each(|one| one.bits &= !side::LOOSE);
+        self.bits &= !MISSED;
         self
     }
 
@@ -215,7 +232,8 @@ impl Tcp {
         }
         let window = self.window(from, segment);
         let end = segment.end();
-        let sent = if self.bits & MISSED != 0 { other.allowed } else { other.end };
+        let missed = self.bits & MISSED != 0 && behind(other.allowed, other.end) > 0;
+        let sent = if missed { other.allowed } else { other.end };
         // A side that is not seen yet is allowed as much as its partner is.
         let fits = behind(seq, mine.allowed) <= 0
             && behind(end, mine.end.wrapping_sub(other.window.max(1))) >= 0
@@ -289,7 +307,8 @@ impl Tcp {
         }
         mine.bits |= side::SEEN;
         mine.window = mine.window.max(window);
-        if segment.flags & FIN != 0 {
+        // Nothing comes behind it: one that is older was never sent.
+        if segment.flags & FIN != 0 && end == mine.end {
             mine.bits |= side::FIN;
         }
         if segment.flags & ACK != 0 {
@@ -299,7 +318,12 @@ impl Tcp {
             }
             // A closed window may be probed with a byte.
             let allowed = segment.ack.wrapping_add(window.max(1));
-            if behind(allowed, other.allowed) > 0 {
+            let edge = edge(segment.ack, window, mine.scale);
+            // One that it has passed is not the last.
+            if other.bits & side::LOOSE != 0 && behind(edge, other.end) >= 0 {
+                other.allowed = edge;
+                other.bits &= !side::LOOSE;
+            } else if behind(allowed, other.allowed) > 0 {
                 other.allowed = allowed;
             }
         }
@@ -316,7 +340,7 @@ impl Tcp {
     /// Whether it can have come about: asked of what an image says.
     pub(crate) fn is_sound(&self) -> bool {
         let known = side::SEEN | side::SCALES | side::FIN;
-        self.bits & !(PICKED_UP | ANSWERED | RESET | MISSED) == 0
+        self.bits & !(PICKED_UP | ANSWERED | RESET) == 0
             && self.sides.iter().all(|one| one.scale <= MOST_SCALE && one.bits & !known == 0)
     }
 
@@ -498,11 +522,83 @@ mod tests {
         let tcp = open([Some(2), Some(2)]);
         assert_eq!(tcp.clone().step(0, &later[0]), Err(Unfit));
         let mut tcp = tcp.resumed();
-        assert!(tcp.is_sound());
+        assert!(!tcp.is_sound() && tcp.to_keep().is_sound(), "no image says that it was resumed");
         tcp.step(0, &later[0]).unwrap();
         tcp.step(1, &later[1]).unwrap();
         assert_eq!((tcp.name(), tcp.is_picked_up()), ("established", false));
         assert_eq!(tcp.step(0, &segment(ACK, 1001, 5001, 1000, 0)), Err(Unfit), "of long ago");
+    }
+
+    /// Who does not see it guesses far away, mostly.
+    fn far_ahead_fits(tcp: &Tcp, from: usize, seq: u32, ack: u32) -> bool {
+        let far = 1 << 28;
+        let fits = |seq, ack| tcp.clone().step(from, &segment(ACK, seq, ack, 1000, 0)).is_ok();
+        assert!(fits(seq, ack));
+        fits(seq + far, ack) || fits(seq, ack + far)
+    }
+
+    #[test]
+    fn what_goes_on_is_open_to_guesses_until_both_have_spoken() {
+        let mut tcp = open([Some(2), Some(2)]).resumed();
+        assert!(far_ahead_fits(&tcp, 0, 1001, 5001));
+        tcp.step(0, &segment(ACK, 500_000, 900_000, 1000, 10)).unwrap();
+        tcp.step(1, &segment(ACK, 900_000, 500_010, 1000, 10)).unwrap();
+        assert!(!far_ahead_fits(&tcp, 0, 500_010, 900_010) && !far_ahead_fits(&tcp, 1, 900_010, 500_010));
+        // 1000 << 2 were told, and up to three bytes more may have been.
+        assert!(tcp.clone().step(0, &segment(ACK, 504_013, 900_010, 1000, 10)).is_ok());
+        assert_eq!(tcp.step(0, &segment(ACK, 504_015, 900_010, 1000, 10)), Err(Unfit));
+        // The same where it is picked up, with windows that count 16 KiB.
+        let mut tcp = Tcp::picked_up(&segment(ACK, 1000, 5000, 100, 50));
+        tcp.step(1, &segment(ACK, 5000, 1050, 100, 50)).unwrap();
+        assert!(!far_ahead_fits(&tcp, 0, 1050, 5050) && !far_ahead_fits(&tcp, 1, 5050, 1050));
+        // An answer that is old, or forged, takes nothing back of what was sent.
+        let mut tcp = Tcp::picked_up(&segment(ACK, 0x2000_0000, 5000, 100, 50));
+        tcp.step(1, &segment(ACK, 5000, 0x1000_0000, 100, 50)).unwrap();
+        tcp.step(0, &segment(ACK, 0x2000_0032, 5050, 100, 50)).unwrap();
+    }
+
+    /// Windows have grown while nobody looked: new data comes first, is answered as what came before it is missing, and that comes again.
+    #[test]
+    fn a_window_may_have_grown_meanwhile() {
+        let mut tcp = open([Some(7), Some(7)]).resumed();
+        let has = 2_000_000;
+        tcp.step(1, &segment(ACK, has + 3_000_000, 1001, 502, 1448)).unwrap();
+        tcp.step(0, &segment(ACK, 1001, has, 49_152, 0)).unwrap();
+        tcp.step(1, &segment(ACK, has, 1001, 502, 1448)).unwrap();
+        // No further back than there are windows.
+        assert_eq!(tcp.step(0, &segment(ACK, 1001, 0xff00_0000, 49_152, 0)), Err(Unfit));
+    }
+
+    #[test]
+    fn what_came_past_a_closed_window_is_acknowledged() {
+        // Less than a shifted window counts is left of it; what was sent before comes.
+        let mut tcp = Tcp::picked_up(&segment(ACK, 1000, 5000, 0, 0));
+        tcp.step(1, &segment(ACK, 5000, 1000, 502, 100)).unwrap();
+        tcp.step(1, &segment(ACK, 5100, 1000, 502, 16_284)).unwrap();
+        assert_eq!(tcp.clone().step(1, &segment(ACK, 21_385, 1000, 502, 1)), Err(Unfit));
+        tcp.step(1, &segment(ACK, 21_384, 1000, 502, 1000)).unwrap();
+        tcp.step(0, &segment(ACK, 1000, 22_384, 0, 0)).unwrap();
+        tcp.step(0, &segment(ACK, 1000, 22_384, 500, 0)).unwrap();
+        // A FIN at the edge.
+        let mut tcp = open([None, None]).resumed();
+        tcp.step(1, &segment(ACK, 5001, 1001, 1000, 1000)).unwrap();
+        tcp.step(0, &segment(ACK, 1001, 6001, 0, 0)).unwrap();
+        tcp.step(1, &segment(ACK | FIN, 6001, 1001, 1000, 1)).unwrap();
+        tcp.step(0, &segment(ACK, 1001, 6003, 0, 0)).unwrap();
+    }
+
+    #[test]
+    fn a_fin_before_what_was_sent_closes_nothing() {
+        let mut tcp = open([None, None]);
+        tcp.step(0, &segment(ACK, 1001, 5001, 1000, 500)).unwrap();
+        tcp.step(0, &segment(ACK | FIN, 1001, 5001, 1000, 400)).unwrap();
+        assert_eq!(tcp.name(), "established");
+        tcp.step(0, &segment(ACK | FIN, 1401, 5001, 1000, 100)).unwrap();
+        assert_eq!(tcp.name(), "closing");
+        // Sent again.
+        let mut again = tcp;
+        again.step(0, &segment(ACK | FIN, 1501, 5001, 1000, 0)).unwrap();
+        assert_eq!(again, tcp);
     }
 
     #[test]
