@@ -38,7 +38,8 @@ fn decisions_reach_the_worker_that_has_the_flow() {
     // Somebody listens, so nothing comes back.
     let _sinks = SERVER.map(|server| lab.server.udp(SocketAddr::new(server.parse().unwrap(), 9)));
     let macs = lab.macs();
-    let source = |n: usize| if n.is_multiple_of(2) { format!("10.7.0.{n}") } else { format!("fd00:7::{n:x}") };
+    let source =
+        |n: usize| if n.is_multiple_of(2) { format!("10.7.0.{n}") } else { format!("fd00:7::{n:x}") };
     let sources: Vec<String> = (FIRST..FIRST + FLOWS).map(source).collect();
     let family = |source: &str| usize::from(source.contains(':'));
     let frame = |source: &String| udp(macs, [source, SERVER[family(source)]], [9, 9], 0, b"hello");
