@@ -327,5 +327,8 @@ fn calibration(machine: &Machine) -> Result<Outcome> {
     };
     let rows: Vec<String> = objects.iter().map(one).collect();
     ensure!(rows.len() > 8, "{} rows", rows.len());
+    // The clock: a core has one, and a compiler that does several multiplications by one would show here.
+    let clock = objects.first().map_or(f64::NAN, |line| number(line, "ratio"));
+    ensure!((0.4..2.5).contains(&clock), "multiplications: simulated by measured {clock:.2}");
     Ok(Outcome::Measured(format!("{model}, simulated by measured: {}", rows.join(", "))))
 }
