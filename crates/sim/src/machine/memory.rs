@@ -21,6 +21,9 @@ use super::pages::Pages;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+/// Locks that are kept without a look at how old they are.
+const MANY_LOCKS: usize = 1 << 16;
+
 /// Bytes of a line.
 pub const LINE: u64 = 64;
 
@@ -92,6 +95,8 @@ pub struct Memory {
     ports: Vec<Calendar>,
     channels: Vec<Calendar>,
     locks: HashMap<u64, (Time, Time), FixedState>,
+    /// With so many, those of long ago are forgotten.
+    many_locks: usize,
     /// Where real tables lie in it.
     pub pages: Pages,
     /// What has happened.
@@ -132,6 +137,7 @@ impl Memory {
             ports: vec![Calendar::new(ps(cache.slice_busy_cycles)); config.slices],
             channels: vec![Calendar::new((config.dram.line_ns * 1e3) as Time); config.dram.channels],
             locks: HashMap::with_hasher(FixedState::with_seed(0)),
+            many_locks: MANY_LOCKS,
             pages: Pages::default(),
             counts: Counts::default(),
             invalidated: Vec::new(),
@@ -346,9 +352,11 @@ impl Memory {
     /// Locks a line for a time: a writer that asks for it meanwhile meets a snoop miss and tries again (4.4). Locks of several queries
     /// on one line count as one that ends with the last.
     pub fn lock(&mut self, line: u64, from: Time, until: Time) {
-        if self.locks.len() >= 1 << 16 {
+        if self.locks.len() >= self.many_locks {
             let horizon = from.saturating_sub(1_000_000_000);
             self.locks.retain(|_, (_, end)| *end > horizon);
+            // Where all of them are of late, not again before there are twice as many.
+            self.many_locks = MANY_LOCKS.max(2 * self.locks.len());
         }
         let (first, last) = self.locks.entry(line).or_insert((from, until));
         // A lock that ended before this one begins is history.
@@ -357,6 +365,12 @@ impl Memory {
         } else {
             (*first, *last) = ((*first).min(from), (*last).max(until));
         }
+    }
+
+    /// How many there are, and how many there may be before those of long ago are forgotten.
+    #[cfg(test)]
+    pub(super) fn locks(&self) -> (usize, usize) {
+        (self.locks.len(), self.many_locks)
     }
 
     /// When a writer that asks at a time is let in.

@@ -174,6 +174,21 @@ fn a_writer_waits_for_a_lock_and_a_reader_does_not() {
     assert!(memory.store(6, 6400, 8, config.ps(5010.0)) >= config.ps(5400.0));
 }
 
+/// Eight lookups at once through a large table lock more lines in a millisecond than are looked through at each new one.
+#[test]
+fn locks_of_late_are_kept_without_being_looked_through_each_time() {
+    let (_, mut memory) = machine();
+    const LATE: u64 = 300_000;
+    (0..LATE).for_each(|n| memory.lock(n, 1000 * n, 1000 * n + 500));
+    let (kept, next) = memory.locks();
+    assert!(kept == LATE as usize && next > kept, "{kept} {next}");
+    // Long after, they go when there are so many, and few are looked through again.
+    let long = 2_000_000_000;
+    (LATE..2 * LATE).for_each(|n| memory.lock(n, long + 100 * n, long + 100 * n + 50));
+    let (kept, next) = memory.locks();
+    assert!(kept == LATE as usize && next > kept, "{kept} {next}");
+}
+
 #[test]
 fn the_window_holds_what_it_holds() {
     let (config, mut memory) = machine();
