@@ -123,6 +123,9 @@ pub struct TcamConfig {
     pub sram_cycles: f64,
 }
 
+/// No key has more parts.
+const DEEPEST: usize = 8;
+
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -279,11 +282,22 @@ impl Config {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// This machine with one key changed, such as `halo.scoreboard`, as `--sweep` does.
+    /// This machine with one key changed, such as `halo.scoreboard`, as `--sweep` does. `machine` is another preset, as long as nothing of this one is changed.
     ///
     /// # Errors
     /// See [`ConfigError`].
     pub fn with(&self, path: &str, value: &str) -> Result<Self, ConfigError> {
+        if path == "machine" {
+            if Config::named(&self.machine).as_ref() != Some(self) {
+                let text = "machine: another one has none of what was changed of this: name it first";
+                return Err(ConfigError::Text(text.into()));
+            }
+            let unknown = || ConfigError::Machine(value.escape_debug().to_string());
+            return Config::named(value).ok_or_else(unknown);
+        }
+        if path.split('.').count() > DEEPEST {
+            return Err(ConfigError::Text("no key has so many parts".into()));
+        }
         let value = value.parse::<toml::Value>().unwrap_or_else(|_| toml::Value::String(value.into()));
         let mut parts = path.rsplit('.');
         let mut changes = toml::Table::new();
@@ -478,5 +492,14 @@ mod tests {
             error.as_ref().is_err_and(|error| error.starts_with("halo.nothing: unknown field")),
             "{error:?}"
         );
+        // Another preset is one, with its own numbers.
+        let skylake = Config::skylake_sp();
+        assert_eq!(skylake.with("machine", "zen-4"), Ok(Config::named("zen-4").unwrap()));
+        let error =
+            |config: &Config, key: &str, value: &str| config.with(key, value).unwrap_err().to_string();
+        assert!(error(&skylake, "machine", "foo").contains("machine = \"foo\": use skylake-sp"));
+        let changed = skylake.with("cores", "4").unwrap();
+        assert!(error(&changed, "machine", "zen-4").contains("name it first"));
+        assert!(error(&skylake, &["a"; 60_000].join("."), "3").contains("so many parts"));
     }
 }
