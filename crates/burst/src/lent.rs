@@ -1,7 +1,7 @@
 //! Frames in the hands of a device: a kernel's AF_XDP rings, a network card's descriptors.
 
 use crate::burst::Burst;
-use crate::memory::{self, DeviceClosed, Loan, Memory, Packet, Pool};
+use crate::memory::{self, Arrived, DeviceClosed, Loan, Memory, Packet, Pool};
 use std::sync::Arc;
 
 /// One device queue's account of the frames that it has been lent: at most one packet per frame of the region.
@@ -54,6 +54,34 @@ impl Lent {
         }
     }
 
+    /// Lends packets off the front of `packets`, up to `most` of them, as long as `fits` says so of their length, and says each one's frame,
+    /// start and length. Returns how many; the next one, if there is one, does not fit or is of another region.
+    #[inline]
+    pub fn lend_front(
+        &mut self,
+        packets: &mut std::vec::Drain<'_, Packet>,
+        most: usize,
+        fits: impl Fn(usize) -> bool,
+        mut each: impl FnMut(u32, u16, usize),
+    ) -> usize {
+        let (memory, slots) = (&*self.memory, &mut *self.slots);
+        let mut lent = 0;
+        while lent < most
+            && let Some(packet) = packets.as_slice().first()
+            && fits(packet.len())
+            && let Some(frame) = packet.frame_in(memory)
+            && let Some(slot @ None) = slots.get_mut(frame as usize)
+            && let (start, len) = (packet.start(), packet.len())
+            && let Some(packet) = packets.next()
+        {
+            *slot = Some(packet.into_loan_of(frame));
+            each(frame, start, len);
+            lent += 1;
+        }
+        self.count += lent;
+        lent
+    }
+
     /// Lends up to `count` fresh frames of the pool, with their data at [`DATA_START`](crate::DATA_START), and says their
     /// numbers. Lends none of a pool that is of another region.
     #[inline]
@@ -61,20 +89,16 @@ impl Lent {
         if !Arc::ptr_eq(pool.memory(), &self.memory) {
             return 0;
         }
-        let mut lent = 0;
-        while lent < count {
-            let Some(loan) = pool.loan() else { break };
-            let frame = loan.frame();
-            match self.slots.get_mut(frame as usize) {
-                Some(slot @ None) => *slot = Some(loan),
-                _ => {
-                    pool.repay(loan);
-                    break;
-                }
+        let slots = &mut *self.slots;
+        // A frame has one owner, so its slot is free; were it not, it would stay in the pool.
+        let lent = pool.loans(count, |loan| match slots.get_mut(loan.frame() as usize) {
+            Some(slot @ None) => {
+                each(loan.frame());
+                *slot = Some(loan);
+                true
             }
-            each(frame);
-            lent += 1;
-        }
+            _ => false,
+        });
         self.count += lent;
         lent
     }
@@ -96,20 +120,12 @@ impl Lent {
         Some(packet)
     }
 
-    /// As [`adopt_frame`](Self::adopt_frame), straight to the end of a burst, with what the device has found out: a hash
-    /// of the flow (or 0), and whether the IPv4 header's checksum is right (false if it does not know). False, and nothing
-    /// changed, also if the burst is full.
+    /// As [`adopt_frame`](Self::adopt_frame), straight to the end of a burst, with what the device has found out, for each of `arrived` in
+    /// order. What cannot be adopted is left out, as it would be there, and so is what the burst has no room for. Returns how many were adopted.
     #[inline]
-    pub fn adopt_into(
-        &mut self,
-        burst: &mut Burst,
-        frame: u32,
-        (start, len): (usize, usize),
-        (hash, checked): (u32, bool),
-    ) -> bool {
-        let Some(slot) = self.slots.get_mut(frame as usize) else { return false };
-        let adopted = memory::adopt_into(slot, (start, len), &self.memory, (hash, checked), burst.vec());
-        self.count -= usize::from(adopted);
+    pub fn adopt_into(&mut self, burst: &mut Burst, arrived: impl Iterator<Item = Arrived>) -> usize {
+        let adopted = memory::adopt_into(&mut self.slots, &self.memory, arrived, burst.vec());
+        self.count -= adopted;
         adopted
     }
 
@@ -124,13 +140,14 @@ impl Lent {
         Some(loan.packet())
     }
 
-    /// Frees a frame that the device gives back. False, and nothing changed, if the device does not have it.
+    /// Frees frames that the device gives back. Those that it does not have change nothing. Returns how many were freed.
     #[inline]
-    pub fn free_frame(&mut self, frame: u32, pool: &mut Pool) -> bool {
-        let Some(loan) = self.slots.get_mut(frame as usize).and_then(Option::take) else { return false };
-        self.count -= 1;
-        pool.repay(loan);
-        true
+    pub fn free_frames(&mut self, frames: impl Iterator<Item = u32>, pool: &mut Pool) -> usize {
+        let slots = &mut *self.slots;
+        let loans = frames.filter_map(|frame| slots.get_mut(frame as usize).and_then(Option::take));
+        let freed = pool.repay(loans);
+        self.count -= freed;
+        freed
     }
 
     /// Frames that the device has now.

@@ -25,4 +25,4 @@ mod memory;
 pub use burst::{BURST, Burst};
 pub use drop_reason::{DropCounts, DropReason};
 pub use lent::Lent;
-pub use memory::{COLD, DATA_START, DeviceClosed, Memory, Merged, Packet, Pool, PoolStats};
+pub use memory::{Arrived, COLD, DATA_START, DeviceClosed, Memory, Merged, Packet, Pool, PoolStats};

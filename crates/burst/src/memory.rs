@@ -44,7 +44,10 @@ pub struct Memory {
     region: Region,
     base: NonNull<u8>,
     frame_size: usize,
+    frame_shift: u32,
     frames: usize,
+    /// Of all frames.
+    bytes: usize,
     carved: AtomicUsize,
 }
 
@@ -66,7 +69,16 @@ impl Memory {
         })?;
         let mut region = Region::new(bytes)?;
         let base = NonNull::new(region.as_mut_ptr()).ok_or_else(|| io::Error::other("no memory"))?;
-        Ok(Arc::new(Memory { region, base, frame_size, frames, carved: AtomicUsize::new(0) }))
+        let frame_shift = frame_size.trailing_zeros();
+        Ok(Arc::new(Memory {
+            region,
+            base,
+            frame_size,
+            frame_shift,
+            frames,
+            bytes,
+            carved: AtomicUsize::new(0),
+        }))
     }
 
     /// Carves the next `frames` frames off as a pool for one worker.
@@ -87,7 +99,7 @@ impl Memory {
         }
         let inner = Arc::new(PoolInner {
             base: self.base,
-            frame_shift: self.frame_size.trailing_zeros(),
+            frame_shift: self.frame_shift,
             memory: self.clone(),
             home: ArrayQueue::new(frames),
             arrived: AtomicUsize::new(0),
@@ -115,7 +127,7 @@ impl Memory {
 
     /// Bytes in the region.
     pub fn len_bytes(&self) -> usize {
-        self.frames * self.frame_size
+        self.bytes
     }
 
     /// What pages the kernel granted.
@@ -290,24 +302,32 @@ impl Pool {
         }
     }
 
-    /// Takes a frame for a device, without making a packet of it first.
+    /// Takes up to `most` frames for a device, without making packets of them first, as long as `lend` says that it has the loan. Returns how many.
     #[inline]
-    pub(crate) fn loan(&mut self) -> Option<Loan> {
-        if self.free.is_empty() {
+    pub(crate) fn loans(&mut self, most: usize, mut lend: impl FnMut(Loan) -> bool) -> usize {
+        if self.free.len() < most {
             self.refill();
         }
-        let frame = self.free.pop()?;
-        Some(Loan { pool: NonNull::from(&*self.inner), frame, start: DATA_START as u16, len: 0 })
+        let pool = NonNull::from(&*self.inner);
+        let loan = |&frame: &u32| Loan { pool, frame, start: DATA_START as u16, len: 0 };
+        let lent = self.free.iter().rev().take(most).map(loan).map(&mut lend).take_while(|has| *has).count();
+        self.free.truncate(self.free.len() - lent);
+        lent
     }
 
-    /// Takes back a frame that a device had.
+    /// Takes back frames that a device had. Returns how many.
     #[inline]
-    pub(crate) fn repay(&mut self, loan: Loan) {
-        if std::ptr::eq(loan.pool.as_ptr(), Arc::as_ptr(&self.inner)) {
-            self.free.push(loan.frame);
-        } else {
-            self.free(loan.packet());
+    pub(crate) fn repay(&mut self, loans: impl Iterator<Item = Loan>) -> usize {
+        let mut repaid = 0;
+        for loan in loans {
+            if std::ptr::eq(loan.pool.as_ptr(), Arc::as_ptr(&self.inner)) {
+                self.free.push(loan.frame);
+            } else {
+                self.free(loan.packet());
+            }
+            repaid += 1;
         }
+        repaid
     }
 
     /// Gives back the frames of all packets of a burst.
@@ -603,17 +623,28 @@ impl Packet {
         self.start
     }
 
+    /// The number of its frame in `memory`, if it is there.
+    #[inline]
+    pub(crate) fn frame_in(&self, memory: &Memory) -> Option<u32> {
+        let offset = (self.frame.as_ptr() as usize).wrapping_sub(memory.base.as_ptr() as usize);
+        (offset < memory.bytes).then_some((offset >> memory.frame_shift) as u32)
+    }
+
+    /// Lends the frame, of this number, to a device: what is known of the packet is forgotten.
+    #[inline]
+    pub(crate) fn into_loan_of(self, frame: u32) -> Loan {
+        let packet = ManuallyDrop::new(self);
+        Loan { pool: packet.pool, frame, start: packet.start, len: packet.len }
+    }
+
     /// Lends the frame to a device: what is known of the packet is forgotten. Gives it back if its frame is not in
     /// `memory`.
     #[inline]
     pub(crate) fn into_loan(self, memory: &Memory) -> Result<Loan, Packet> {
-        let offset = (self.frame.as_ptr() as usize).wrapping_sub(memory.base.as_ptr() as usize);
-        if offset >= memory.frames * memory.frame_size {
-            return Err(self);
+        match self.frame_in(memory) {
+            Some(frame) => Ok(self.into_loan_of(frame)),
+            None => Err(self),
         }
-        let packet = ManuallyDrop::new(self);
-        let frame = (offset >> memory.frame_size.trailing_zeros()) as u32;
-        Ok(Loan { pool: packet.pool, frame, start: packet.start, len: packet.len })
     }
 
     /// Copies everything but the frame itself into a packet of `pool` (flood, copies between pools, ICMP quotes).
@@ -685,31 +716,49 @@ pub(crate) fn adopt(slot: &mut Option<Loan>, start: usize, len: usize, frame_siz
     Some(packet)
 }
 
-/// As [`adopt`], with the packet made at the end of a vector that has room: one that is made elsewhere and then moved stalls,
-/// as it is read in larger pieces than it was written in (5 ns).
+/// A packet as a device hands it over: the frame, where in it the data lies, and what the device has found out.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived {
+    /// The frame's number in its region.
+    pub frame: u32,
+    /// Where in the frame the data begins.
+    pub start: usize,
+    /// Bytes of data.
+    pub len: usize,
+    /// A hash of the flow, or 0.
+    pub hash: u32,
+    /// Whether the IPv4 header's checksum is right (false if the device does not know).
+    pub checked: bool,
+}
+
+/// As [`adopt`], with the packets made at the end of a vector, as long as that has room: one that is made elsewhere and then moved
+/// stalls, as it is read in larger pieces than it was written in (5 ns). Returns how many.
 #[inline]
 pub(crate) fn adopt_into(
-    slot: &mut Option<Loan>,
-    (start, len): (usize, usize),
+    slots: &mut [Option<Loan>],
     memory: &Memory,
-    (hash, checked): (u32, bool),
+    arrived: impl Iterator<Item = Arrived>,
     packets: &mut Vec<Packet>,
-) -> bool {
-    let fits = start >= COLD && start.checked_add(len).is_some_and(|end| end <= memory.frame_size);
-    if !fits || packets.len() == packets.capacity() {
-        return false;
+) -> usize {
+    let before = packets.len();
+    let mut room = packets.spare_capacity_mut().iter_mut();
+    let mut adopted = 0;
+    for Arrived { frame, start, len, hash, checked } in arrived {
+        let fits = start >= COLD && start.checked_add(len).is_some_and(|end| end <= memory.frame_size);
+        let Some(slot) = slots.get_mut(frame as usize).filter(|slot| fits && slot.is_some()) else {
+            continue;
+        };
+        let Some(place) = room.next() else { break };
+        let Some(Loan { pool, frame, .. }) = slot.take() else { break };
+        let (start, len, flags) = (start as u16, len as u16, if checked { CHECKED } else { 0 });
+        // SAFETY: a lent frame is one of the region's, as a packet's is.
+        let frame = unsafe { memory.base.add((frame as usize) << memory.frame_shift) };
+        place.write(Packet { pool, frame, start, len, hash, label: 0, port: 0, l3: 0, flags });
+        adopted += 1;
     }
-    let Some(Loan { pool, frame, .. }) = slot.take() else { return false };
-    let (start, len) = (start as u16, len as u16);
-    let (count, flags) = (packets.len(), if checked { CHECKED } else { 0 });
-    // SAFETY: a lent frame is one of the region's, as a packet's is; and the vector has room for one more.
-    unsafe {
-        let frame = memory.base.add((frame as usize) << memory.frame_size.trailing_zeros());
-        let end = packets.as_mut_ptr().add(count);
-        end.write(Packet { pool, frame, start, len, hash, label: 0, port: 0, l3: 0, flags });
-        packets.set_len(count + 1);
-    }
-    true
+    // SAFETY: so many were written behind the others, one after another.
+    unsafe { packets.set_len(before + adopted) };
+    adopted
 }
 
 /// Proof that a device that was lent frames no longer touches them; see [`Lent::reclaim`](crate::Lent::reclaim).

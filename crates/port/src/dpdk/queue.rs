@@ -13,7 +13,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tidemill_burst::{BURST, Burst, COLD, DropReason, Lent, Memory, Packet, Pool};
+use tidemill_burst::{Arrived, BURST, Burst, COLD, DropReason, Lent, Memory, Packet, Pool};
 use tidemill_lookup::mem::Region;
 
 /// Packets that go to and fro in one call of the driver: their mbufs stay in the first cache.
@@ -21,12 +21,9 @@ const CHUNK: usize = 64;
 /// An Ethernet header.
 const SHORTEST: usize = 14;
 
-/// The stock is filled up to `READY` frames when it holds fewer than `LOW`: a driver takes a chunk's worth in a call, and
-/// some, after a drought, a ring's. Beyond `HIGH` it is cut down to `READY`: in between, the frames of what has been sent
-/// are received into again, without a way through the pool.
-const LOW: usize = 2 * CHUNK;
-const READY: usize = BURST;
-const HIGH: usize = 2 * BURST + CHUNK;
+/// Frames that the stock holds between two calls: a chunk's, or what the driver has asked for at once, if that is more. What a device has sent
+/// beyond them goes home at once, so that few frames go round, whose lines stay in the first cache.
+const READY: usize = CHUNK;
 
 /// The mbufs of a region of packet memory, one per frame, shared by all queues on it.
 pub(super) struct Headers {
@@ -140,6 +137,7 @@ impl Queue {
             strays: AtomicU32::new(0),
             stray: stacks[1].as_mut_ptr(),
             lock: 0,
+            most: 0,
         }));
         let name = format!("tidemill_{}", SERIAL.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let room = (memory.frame_size() - COLD) as u16;
@@ -179,17 +177,12 @@ impl Queue {
         self.lent.count()
     }
 
-    /// Frames in the stock.
+    /// Frames in the stock, and how many it is to hold.
     #[inline]
-    fn ready(&self) -> usize {
+    fn ready(&self) -> (usize, usize) {
         // SAFETY: Q3, Q4.
-        unsafe { (*self.stock).count as usize }
-    }
-
-    /// The number of the frame whose mbuf this is. Only for mbufs of `self.mbufs`.
-    #[inline]
-    fn frame(&self, mbuf: *mut Mbuf) -> u32 {
-        ((mbuf as usize - self.mbufs as usize) / size_of::<Mbuf>()) as u32
+        let stock = unsafe { &*self.stock };
+        (stock.count as usize, READY.max(stock.most as usize))
     }
 
     /// Lends fresh frames until the stock holds `ready`, or the pool is empty.
@@ -202,16 +195,27 @@ impl Queue {
             return;
         }
         let (mbufs, owner) = (self.mbufs, self.pool);
+        let (stack, mut count) = (stock.stack, stock.count as usize);
         self.lent.lend_fresh(pool, missing, |frame| {
             // SAFETY: the frame has just been lent to this queue, and its mbuf with it (Q1); the stack has room for all
             // frames of the region (Q2).
             unsafe {
                 let mbuf = mbufs.add(frame as usize);
                 (*mbuf).pool = owner;
-                stock.stack.add(stock.count as usize).write(mbuf);
+                stack.add(count).write(mbuf);
             }
-            stock.count += 1;
+            count += 1;
         });
+        stock.count = count as u32;
+    }
+
+    /// Frees what the stock holds beyond what it is to hold.
+    #[inline]
+    fn settle_all(&mut self, pool: &mut Pool) {
+        let (ready, wanted) = self.ready();
+        if ready > wanted {
+            self.settle(pool, wanted);
+        }
     }
 
     /// Frees what the stock holds beyond `ready`: what has been sent.
@@ -219,13 +223,12 @@ impl Queue {
     fn settle(&mut self, pool: &mut Pool, ready: usize) {
         // SAFETY: Q3, Q4.
         let stock = unsafe { &mut *self.stock };
-        while stock.count as usize > ready {
-            stock.count -= 1;
-            // SAFETY: what lies in the stack below `count` is an mbuf of ours (Q2).
-            let mbuf = unsafe { stock.stack.add(stock.count as usize).read() };
-            let frame = ((mbuf as usize - self.mbufs as usize) / size_of::<Mbuf>()) as u32;
-            self.lent.free_frame(frame, pool);
-        }
+        let Some(more) = (stock.count as usize).checked_sub(ready) else { return };
+        // SAFETY: what lies in the stack below `count` are mbufs of ours (Q2), and nobody else is at work on it (Q4).
+        let sent = unsafe { std::slice::from_raw_parts(stock.stack.add(ready), more) };
+        let first = self.mbufs;
+        self.lent.free_frames(sent.iter().rev().map(|mbuf| frame_of(first, *mbuf)), pool);
+        stock.count = ready as u32;
     }
 
     /// Receives into the burst: as much as it has room for, `most` at most.
@@ -238,34 +241,52 @@ impl Queue {
                 return moved;
             }
             left -= want;
-            if self.ready() < LOW {
-                self.refill(pool, READY);
+            let (ready, wanted) = self.ready();
+            if ready < wanted {
+                self.refill(pool, wanted);
             }
             // SAFETY: the device runs (the caller's stage says so), Q4; `packets` has room for CHUNK.
             let got = unsafe { sys::tm_rx(self.stock, self.packets.as_mut_ptr(), want as u16) } as usize;
-            for at in 0..got.min(CHUNK) {
-                let mbuf = self.packets[at];
-                // SAFETY: the driver has given the mbuf to us.
-                let head = unsafe { &*mbuf };
-                moved.packets += 1;
-                if head.pool != self.pool || head.nb_segs != 1 {
-                    self.copy(mbuf, pool, burst, &mut moved);
-                    continue;
-                }
-                let (start, len) = (usize::from(head.data_off) + COLD, usize::from(head.data_len));
-                let hash = if head.ol_flags & sys::RSS_HASH != 0 { head.rss } else { 0 };
-                let checked = head.ol_flags & sys::IP_CHECKSUM == sys::IP_CHECKSUM_GOOD;
-                let frame = self.frame(mbuf);
-                if self.lent.adopt_into(burst, frame, (start, len), (hash, checked)) {
-                    moved.bytes += len as u64;
-                } else {
-                    moved.drop_one(DropReason::RxError);
+            let got_here = got.min(CHUNK);
+            let mut at = 0;
+            while at < got_here {
+                let ours = self.adopt(at, got_here, burst, &mut moved);
+                at += ours;
+                if at < got_here {
+                    self.copy(self.packets[at], pool, burst, &mut moved);
+                    at += 1;
                 }
             }
+            moved.packets += got_here as u64;
             if got < want {
                 return moved;
             }
         }
+    }
+
+    /// Adopts the received packets from `at` on, up to the first one that is not in a frame of ours. Returns how many those were.
+    #[inline]
+    fn adopt(&mut self, at: usize, end: usize, burst: &mut Burst, moved: &mut Moved) -> usize {
+        let (first, pool) = (self.mbufs, self.pool);
+        // SAFETY: the driver has given the mbufs to us.
+        let head = |mbuf: &*mut Mbuf| unsafe { &**mbuf };
+        let packets = &self.packets[at..end];
+        let ours = packets.iter().map(head).take_while(|head| head.pool == pool && head.nb_segs == 1).count();
+        let arrived = packets[..ours].iter().map(|mbuf| {
+            let head = head(mbuf);
+            Arrived {
+                frame: frame_of(first, *mbuf),
+                start: usize::from(head.data_off) + COLD,
+                len: usize::from(head.data_len),
+                hash: if head.ol_flags & sys::RSS_HASH != 0 { head.rss } else { 0 },
+                checked: head.ol_flags & sys::IP_CHECKSUM == sys::IP_CHECKSUM_GOOD,
+            }
+        });
+        let before = burst.len();
+        let adopted = self.lent.adopt_into(burst, arrived);
+        moved.bytes += burst[before..].iter().map(|packet| packet.len() as u64).sum::<u64>();
+        (adopted..ours).for_each(|_| moved.drop_one(DropReason::RxError));
+        ours
     }
 
     /// A packet that lies in memory of somebody else's: the driver's own, or another queue's (`net_ring`).
@@ -303,39 +324,33 @@ impl Queue {
         let mut rest = sending.drain();
         loop {
             let (mut count, mut bytes) = (0, 0);
-            while count < CHUNK
-                && let Some(packet) = rest.next()
-            {
-                let (start, len) = (packet.start(), packet.len());
+            loop {
                 // Cards hang on frames without a header, and drivers lose long ones without a word.
-                if len < SHORTEST || len > self.longest {
+                let (longest, mbufs, owner) = (self.longest, self.mbufs, self.pool);
+                let fits = |len: usize| (SHORTEST..=longest).contains(&len);
+                let mut places = self.packets[count..].iter_mut();
+                let mut put = |frame: u32, start: u16, len: usize| {
+                    // SAFETY: the frame has just been lent to this queue, and its mbuf with it (Q1).
+                    let mbuf = unsafe { write(mbufs.add(frame as usize), start, len, owner) };
+                    places.next().into_iter().for_each(|place| *place = mbuf);
+                    bytes += len as u64;
+                };
+                count += self.lent.lend_front(&mut rest, CHUNK - count, fits, &mut put);
+                if count == CHUNK {
+                    break;
+                }
+                let Some(packet) = rest.next() else { break };
+                if !fits(packet.len()) {
                     moved.drop_one(DropReason::TxFailed);
                     pool.free(packet);
                     continue;
                 }
-                let frame = match self.lent.lend_frame(packet) {
-                    Ok(frame) => Some((frame, start)),
-                    Err(foreign) => self.adopt_foreign(foreign, pool),
-                };
-                let Some((frame, start)) = frame else {
+                let len = packet.len();
+                let Some((frame, start)) = adopt_foreign(&mut self.lent, packet, pool) else {
                     moved.drop_one(DropReason::TxFailed);
                     continue;
                 };
-                // SAFETY: the frame is lent to this queue, and its mbuf with it (Q1).
-                unsafe {
-                    let mbuf = self.mbufs.add(frame as usize);
-                    (*mbuf).data_off = start - COLD as u16;
-                    (*mbuf).refcnt = 1;
-                    (*mbuf).nb_segs = 1;
-                    (*mbuf).port = u16::MAX;
-                    (*mbuf).ol_flags = 0;
-                    (*mbuf).packet_type = 0;
-                    (*mbuf).pkt_len = len as u32;
-                    (*mbuf).data_len = len as u16;
-                    (*mbuf).pool = self.pool;
-                    self.packets[count] = mbuf;
-                }
-                bytes += len as u64;
+                put(frame, start, len);
                 count += 1;
             }
             if count == 0 {
@@ -351,7 +366,7 @@ impl Queue {
                     let mbuf = self.packets[at];
                     // SAFETY: the driver has not taken it.
                     let (start, len) = unsafe { ((*mbuf).data_off, (*mbuf).data_len) };
-                    let frame = self.frame(mbuf);
+                    let frame = frame_of(self.mbufs, mbuf);
                     if let Some(packet) =
                         self.lent.adopt_frame(frame, usize::from(start) + COLD, usize::from(len))
                     {
@@ -362,31 +377,11 @@ impl Queue {
                 }
                 break;
             }
-            if self.ready() > HIGH {
-                self.settle(pool, READY);
-            }
+            self.settle_all(pool);
         }
         rest.for_each(|packet| burst.push(packet).unwrap_or_else(|packet| pool.free(packet)));
-        if self.ready() > HIGH {
-            self.settle(pool, READY);
-        }
+        self.settle_all(pool);
         moved
-    }
-
-    /// A packet of another region is copied: the one place where packets of two regions meet.
-    #[cold]
-    fn adopt_foreign(&mut self, foreign: Packet, pool: &mut Pool) -> Option<(u32, u16)> {
-        let copy = foreign.duplicate(pool);
-        pool.free(foreign);
-        let copy = copy?;
-        let start = copy.start();
-        match self.lent.lend_frame(copy) {
-            Ok(frame) => Some((frame, start)),
-            Err(copy) => {
-                pool.free(copy);
-                None
-            }
-        }
     }
 
     /// Takes what the device still has for us, unread, so that the frames come home: `most` packets at most.
@@ -408,6 +403,43 @@ impl Queue {
         // SAFETY: nobody is at work on the stock any more.
         unsafe { sys::tm_gather(self.stock) };
         self.settle(pool, 0);
+    }
+}
+
+/// The number of the frame whose mbuf this is. Only for mbufs that lie behind `first`.
+#[inline]
+fn frame_of(first: *mut Mbuf, mbuf: *mut Mbuf) -> u32 {
+    ((mbuf as usize - first as usize) / size_of::<Mbuf>()) as u32
+}
+
+/// Says in the mbuf what is to be sent: all of its fields that drivers look at.
+///
+/// # Safety
+/// The mbuf is the caller's.
+#[inline]
+unsafe fn write(mbuf: *mut Mbuf, start: u16, len: usize, pool: *mut Mempool) -> *mut Mbuf {
+    // SAFETY: the caller's.
+    let head = unsafe { &mut *mbuf };
+    (head.data_off, head.refcnt, head.nb_segs, head.port) = (start - COLD as u16, 1, 1, u16::MAX);
+    (head.ol_flags, head.packet_type) = (0, 0);
+    (head.pkt_len, head.data_len) = (len as u32, len as u16);
+    head.pool = pool;
+    mbuf
+}
+
+/// A packet of another region is copied: the one place where packets of two regions meet.
+#[cold]
+fn adopt_foreign(lent: &mut Lent, foreign: Packet, pool: &mut Pool) -> Option<(u32, u16)> {
+    let copy = foreign.duplicate(pool);
+    pool.free(foreign);
+    let copy = copy?;
+    let start = copy.start();
+    match lent.lend_frame(copy) {
+        Ok(frame) => Some((frame, start)),
+        Err(copy) => {
+            pool.free(copy);
+            None
+        }
     }
 }
 

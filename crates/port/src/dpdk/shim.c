@@ -59,11 +59,13 @@ struct tm_stock {
 	uint32_t strays;
 	struct rte_mbuf **stray;
 	rte_spinlock_t lock;
+	/* The most frames that the driver has asked for at once in a worker's call. */
+	uint32_t most;
 };
 _Static_assert(offsetof(struct tm_stock, pool) == 8 && offsetof(struct tm_stock, count) == 16 &&
 	offsetof(struct tm_stock, room) == 20 && offsetof(struct tm_stock, port) == 24 &&
 	offsetof(struct tm_stock, strays) == 28 && offsetof(struct tm_stock, stray) == 32 &&
-	offsetof(struct tm_stock, lock) == 40 && sizeof(struct tm_stock) == 48, "stock layout");
+	offsetof(struct tm_stock, lock) == 40 && offsetof(struct tm_stock, most) == 44 && sizeof(struct tm_stock) == 48, "stock layout");
 
 /* The longest key of a device's hash that we set. */
 #define MOST_KEY 64
@@ -98,7 +100,7 @@ struct tm_wish {
 /* ---- the mempool ---------------------------------------------------------------------------------------------- */
 
 /* The stock whose queue this thread is at work on. Nobody else touches that one. */
-static __thread const struct tm_stock *current;
+static __thread const struct tm_stock *current __attribute__((tls_model("initial-exec")));
 /* Stands for all stocks of a device, while it is started or closed: then no queue is at work. */
 static const struct tm_stock every;
 
@@ -163,7 +165,11 @@ stock_dequeue(struct rte_mempool *pool, void **objects, unsigned int n)
 {
 	struct tm_stock *stock = pool->pool_config;
 
-	if (unlikely(!ours(stock)) || unlikely(stock->count < n))
+	if (unlikely(!ours(stock)))
+		return -ENOENT;
+	if (unlikely(n > stock->most) && current == stock)
+		stock->most = RTE_MIN(n, stock->room);
+	if (unlikely(stock->count < n))
 		return -ENOENT;
 	stock->count -= n;
 	memcpy(objects, &stock->stack[stock->count], n * sizeof(*objects));

@@ -54,6 +54,8 @@ pub(super) struct Stock {
     pub(super) strays: AtomicU32,
     pub(super) stray: *mut *mut Mbuf,
     pub(super) lock: u32,
+    /// The most frames that the driver has asked for at once in a worker's call.
+    pub(super) most: u32,
 }
 const _: () = assert!(size_of::<Stock>() == 48 && std::mem::offset_of!(Stock, stray) == 32);
 
