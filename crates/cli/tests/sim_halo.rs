@@ -40,6 +40,8 @@ fn configurations_are_the_product_of_the_lists_and_of_sweeps() {
 fn logs_are_written_and_run() {
     let folder = Folder::new();
     folder.ok("sim halo --write-log a.log --entries 2^10 --lookups 300");
+    folder.ok("sim halo --write-log again.log --entries 2^10 --lookups 300");
+    assert_eq!(folder.read("a.log"), folder.read("again.log"), "the same in every run");
     let lines = folder
         .ok("sim halo --log a.log --lookups 400 --warm 100 --series software,halo-blocking --json")
         .json();

@@ -9,8 +9,13 @@
 //! Region   |<------------------ 2 MB page ------------------>|<-- ...
 //! Tables   | direct: [AtomicU16] |pad| ranges: [AtomicU32]    ...      each starts on a cache line
 //! ```
+//! Those of structures that nobody reads while they change may grow: each is an [`Array`], on pages of its own.
 //!
 //! This module is one of the named homes of `unsafe`.
+
+mod array;
+
+pub use array::Array;
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 use std::io;
@@ -43,9 +48,8 @@ const HUGE: usize = 2 << 20;
 const HUGE_FROM: usize = HUGE / 4;
 const PAGE: usize = 4096;
 
-/// Puts memory of the standard library's allocator on huge pages, as far as whole ones are inside, half of which have been touched, and
-/// the kernel has some: for arrays that were not made as a [`Region`] but are to be measured beside some that were. A huge page takes
-/// about a millisecond.
+/// Puts an array on huge pages, as far as whole ones are inside, half of which have been touched, and the kernel has some: for each [`Array`] (or
+/// `Vec`) that is to be measured beside [`Table`]s. A huge page takes about a millisecond.
 pub fn collapse<T>(array: &[T]) {
     /// Linux 6.1.
     const MADV_COLLAPSE: libc::c_int = 25;

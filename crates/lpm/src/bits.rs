@@ -1,12 +1,12 @@
 //! Bits that several owners set, with their numbers beside them: what the Bloom filters are made of.
 
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::probe::Probe;
 
 /// Lookups read the bits; the counts are the writer's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CountedBits {
-    words: Vec<u64>,
+    words: Array<u64>,
     /// How many owners each bit has. One that has reached 255 stays there, with its bit.
     counts: Vec<u8>,
 }
@@ -14,7 +14,7 @@ pub(crate) struct CountedBits {
 impl CountedBits {
     /// So many words of 64 bits, none set.
     pub(crate) fn new(words: usize) -> Self {
-        CountedBits { words: vec![0; words], counts: vec![0; 64 * words] }
+        CountedBits { words: Array::zeroed(words), counts: vec![0; 64 * words] }
     }
 
     /// Bits there are.

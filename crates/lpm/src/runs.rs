@@ -2,14 +2,15 @@
 
 use crate::fib::Outgrown;
 use std::ops::{Deref, DerefMut};
+use tidemill_lookup::mem::Array;
 
 /// Runs up to this length are handed out as they are, longer ones rounded up by a sixteenth at most.
 const EXACT: usize = 32;
 
 /// An array of runs. A run is named by its first element's number; whoever took it knows how long it is.
 #[derive(Debug, Clone)]
-pub(crate) struct Runs<T> {
-    items: Vec<T>,
+pub(crate) struct Runs<T: Copy> {
+    items: Array<T>,
     /// Free runs by their length's class.
     free: Vec<Vec<u32>>,
     /// Elements in use.
@@ -29,7 +30,7 @@ fn class(len: usize) -> (usize, usize) {
 impl<T: Copy> Runs<T> {
     /// An array without runs.
     pub(crate) fn new() -> Self {
-        Runs { items: Vec::new(), free: Vec::new(), used: 0 }
+        Runs { items: Array::new(), free: Vec::new(), used: 0 }
     }
 
     /// A run of as many elements, set to `fill`; of none: 0.
@@ -72,7 +73,7 @@ impl<T: Copy> Runs<T> {
     }
 }
 
-impl<T> Deref for Runs<T> {
+impl<T: Copy> Deref for Runs<T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
@@ -80,7 +81,7 @@ impl<T> Deref for Runs<T> {
     }
 }
 
-impl<T> DerefMut for Runs<T> {
+impl<T: Copy> DerefMut for Runs<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use tidemill_lookup::probe::Recorder;
+use std::cell::RefCell;
+use tidemill_lookup::probe::{Probe, Recorder};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::table::{Algorithm, Family};
 use tidemill_lpm::{Change, Label, Prefix, Rib};
@@ -248,4 +249,80 @@ fn ipv4_loads_and_stores_are_told() {
 #[test]
 fn ipv6_loads_and_stores_are_told() {
     every_structure_tells::<u128>(&["::/0", "2001:db8::/32", "2001:db8:1::/48"], "2001:db8:1:2::/64");
+}
+
+const PAGE: usize = 4096;
+
+/// A load: the page, by number in the order of their first loads; the place on it; bytes.
+type Place = (usize, usize, usize);
+
+/// Where loads are, as the simulated machine of crates/sim sees them.
+#[derive(Default)]
+struct Places(RefCell<(Vec<usize>, Vec<Place>)>);
+
+impl Probe for Places {
+    fn read(&self, address: usize, size: usize, _: bool) {
+        let (pages, places) = &mut *self.0.borrow_mut();
+        let page = address / PAGE;
+        let known = pages.iter().position(|&known| known == page);
+        if known.is_none() {
+            pages.push(page);
+        }
+        places.push((known.unwrap_or(pages.len() - 1), address % PAGE, size));
+    }
+}
+
+/// Yardsticks that keep something that lookups read beside their arrays, where the allocator had room.
+const ON_THE_HEAP: [(&str, &[u8]); 5] = [
+    ("length-search", &[4, 6]),
+    ("pbf", &[4, 6]),
+    ("cuvpp-lengths", &[4, 6]),
+    ("sail-l", &[6]),
+    ("sail-hybrid", &[6]),
+];
+
+/// Loads of lookups in a structure that is built by a thread of its own, after it has allocated some things of odd sizes.
+fn places<A: Family>(algorithm: Algorithm, table: &Rib<A>, keys: &[A], things: usize) -> Vec<Place> {
+    std::thread::scope(|scope| {
+        let looked_up = scope.spawn(|| {
+            let before: Vec<Vec<u8>> = (0..things).map(|i| vec![1; 24 + 40 * i]).collect();
+            let fib = algorithm.writer(table, &Domain::new()).unwrap().fib();
+            let places = Places::default();
+            for &key in keys {
+                fib.lookup_probed(key, &places);
+            }
+            assert_eq!(before.len(), things);
+            places.0.into_inner().1
+        });
+        looked_up.join().unwrap()
+    })
+}
+
+/// What a lookup loads, and on which lines of which pages, follows from the table alone: simulations are the same every time, on any thread.
+fn loads_do_not_depend_on_the_allocator<A: Family>() {
+    let prefix = |i: u128| {
+        let bits = i.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> (128 - u32::from(A::BITS));
+        Prefix::new(A::from_u128(bits), 12 + (i % u128::from(A::BITS - 11)) as u8).unwrap()
+    };
+    let table: Rib<A> = (1..400).map(|i| (prefix(i), Label(1 + i as u32 % 200))).collect();
+    let keys: Vec<A> = (1..400).map(|i| prefix(i).last()).collect();
+    for algorithm in Algorithm::all::<A>() {
+        let name = algorithm.to_string();
+        if !ON_THE_HEAP.iter().any(|(known, families)| *known == name && families.contains(&A::FAMILY)) {
+            let [one, other] = [0, 37].map(|things| places(algorithm, &table, &keys, things));
+            assert!(one.len() >= keys.len(), "{name}");
+            let differs = one.iter().zip(&other).position(|(one, other)| one != other);
+            assert_eq!((differs, one.len()), (None, other.len()), "{name}, IPv{}", A::FAMILY);
+        }
+    }
+}
+
+#[test]
+fn ipv4_loads_do_not_depend_on_the_allocator() {
+    loads_do_not_depend_on_the_allocator::<u32>();
+}
+
+#[test]
+fn ipv6_loads_do_not_depend_on_the_allocator() {
+    loads_do_not_depend_on_the_allocator::<u128>();
 }

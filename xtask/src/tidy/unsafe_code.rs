@@ -9,6 +9,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/prefetch.rs", "prefetch instructions"),
     ("crates/lookup/src/cycles.rs", "the time stamp counter"),
     ("crates/lookup/src/mem.rs", "huge-page memory"),
+    ("crates/lookup/src/mem/array.rs", "arrays that grow, on pages of their own"),
     ("crates/lookup/src/numa.rs", "memory policies"),
     ("crates/lookup/src/gather.rs", "SIMD gathers, as a measure"),
     ("crates/lookup/src/drive/slots.rs", "futures pinned in an array"),

@@ -25,7 +25,7 @@ use crate::copies::{self, Whole};
 use crate::fib::{BuildError, Built, Fib, LABEL_31, Label, Outgrown, check_labels};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -43,7 +43,7 @@ const EMPTY: Node = Node { children: [0; 2], label: UNSET };
 /// A binary trie.
 #[derive(Debug, Clone)]
 pub struct BinaryTrie {
-    nodes: Vec<Node>,
+    nodes: Array<Node>,
     free: Vec<u32>,
 }
 
@@ -68,7 +68,7 @@ impl BinaryTrie {
     /// A label of more than 31 bits.
     pub fn build<A: Address>(rib: &Rib<A>) -> Result<Self, BuildError> {
         check_labels(rib, 31)?;
-        let mut trie = BinaryTrie { nodes: vec![EMPTY], free: Vec::new() };
+        let mut trie = BinaryTrie { nodes: Array::filled(1, EMPTY), free: Vec::new() };
         rib.iter().for_each(|(prefix, label)| trie.insert(prefix, label, &()));
         Ok(trie)
     }

@@ -21,7 +21,7 @@
 use crate::hashlengths::hash::below;
 use crate::keys::Random;
 use std::collections::BTreeMap;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -68,7 +68,7 @@ pub struct Full;
 /// ```
 #[derive(Debug, Clone)]
 pub struct CuckooFilter<const SLOTS: usize = 4> {
-    pub(super) buckets: Vec<[u16; SLOTS]>,
+    pub(super) buckets: Array<[u16; SLOTS]>,
     /// What is asked beside the buckets, and how many there are of each.
     pub(super) stash: Vec<(Item, u32)>,
     /// How many items there are, beside those in the buckets, of a fingerprint that its buckets have: of the lower one.
@@ -92,7 +92,7 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
     /// An empty filter; `buckets` is any number from 1 to 2^32 - 1 (others are taken for the nearest).
     pub fn new(buckets: usize, fingerprint: Fingerprint) -> Self {
         CuckooFilter {
-            buckets: vec![[0; SLOTS]; buckets.clamp(1, u32::MAX as usize)],
+            buckets: Array::filled(buckets.clamp(1, u32::MAX as usize), [0; SLOTS]),
             stash: Vec::new(),
             repeated: BTreeMap::new(),
             beside: 0,

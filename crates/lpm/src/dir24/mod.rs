@@ -41,7 +41,7 @@ use crate::fib::{BuildError, Built, Fib, Label, Outgrown, check_labels};
 use crate::prefix::Prefix;
 use crate::ranges::ranges;
 use crate::rib::Rib;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, Element, collapse};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -54,7 +54,7 @@ const BLOCK: usize = 256;
 const BURST: usize = 32;
 
 /// A cell's width.
-pub trait Cell: Copy + Eq + Send + Sync + 'static {
+pub trait Cell: Element + Copy + Eq + Send + Sync + 'static {
     /// Bits of a label or a block's number.
     const VALUE_BITS: u8;
     /// As a number.
@@ -88,8 +88,8 @@ impl Cell for u32 {
 /// A DIR-24-8 with cells of one width.
 #[derive(Clone)]
 pub struct Dir24<C: Cell> {
-    first: Vec<C>,
-    second: Vec<C>,
+    first: Array<C>,
+    second: Array<C>,
     free: Vec<u32>,
 }
 
@@ -114,7 +114,7 @@ impl<C: Cell> Dir24<C> {
     /// A label, or the number of blocks, is too large for a cell.
     pub fn build(rib: &Rib<u32>) -> Result<Self, BuildError> {
         check_labels(rib, C::VALUE_BITS)?;
-        let mut dir = Dir24 { first: vec![C::new(0); FIRST], second: Vec::new(), free: Vec::new() };
+        let mut dir = Dir24 { first: Array::zeroed(FIRST), second: Array::new(), free: Vec::new() };
         match dir.paint(&ranges(rib, Prefix::DEFAULT), Prefix::DEFAULT, &()) {
             Ok(()) => Ok(dir),
             Err(full) => Err(BuildError::TooLarge {

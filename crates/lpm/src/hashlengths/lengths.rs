@@ -1,6 +1,7 @@
 //! Which prefix lengths a table has.
 
 use super::hash::Cut;
+use tidemill_lookup::mem::Array;
 use tidemill_lookup::probe::Probe;
 
 /// The lengths that have prefixes.
@@ -9,7 +10,7 @@ pub struct Lengths {
     /// Prefixes of each length; for the control side.
     counts: Vec<u32>,
     /// The lengths that have some, longest first.
-    cuts: Vec<Cut>,
+    cuts: Array<Cut>,
     /// Bytes of a key that the longest takes.
     bytes: usize,
 }
@@ -17,7 +18,7 @@ pub struct Lengths {
 impl Lengths {
     /// No prefixes.
     pub fn new() -> Self {
-        Lengths { counts: vec![0; 129], cuts: Vec::new(), bytes: 0 }
+        Lengths { counts: vec![0; 129], cuts: Array::new(), bytes: 0 }
     }
 
     /// Longest first.

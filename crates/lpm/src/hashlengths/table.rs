@@ -13,7 +13,7 @@
 use super::hash::{below, hash};
 use crate::prefix::{Address, Prefix};
 use std::marker::PhantomData;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -29,7 +29,7 @@ const STUCK: u8 = u8::MAX;
 /// A hash table of prefixes and their labels of 32 bits.
 #[derive(Debug, Clone)]
 pub struct HashTable<A> {
-    buckets: Vec<Bucket>,
+    buckets: Array<Bucket>,
     len: usize,
     family: PhantomData<A>,
 }
@@ -58,7 +58,7 @@ impl<A: Address> HashTable<A> {
     pub fn with_room(entries: usize) -> Self {
         // Numbers of buckets have 32 bits, enough for 2^33 prefixes.
         let buckets = (2 * entries).div_ceil(Self::ENTRIES).clamp(1, u32::MAX as usize);
-        HashTable { buckets: vec![Bucket([0; WORDS]); buckets], len: 0, family: PhantomData }
+        HashTable { buckets: Array::filled(buckets, Bucket([0; WORDS])), len: 0, family: PhantomData }
     }
 
     /// Entries.

@@ -5,6 +5,7 @@ use crate::fib::{Label, Outgrown};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use crate::runs::Runs;
+use tidemill_lookup::mem::Array;
 use tidemill_lookup::probe::Probe;
 
 /// What every address matches, and nothing else: the element 0 of the base vector, and the outer prefix where there is none.
@@ -14,7 +15,7 @@ const NO_ROUTE: Covering = Covering { label: Label::NONE.0, shorter: 0, len: 0 }
 pub(super) fn whole<A: Address>(rib: &Rib<A>) -> Result<LcTrie<A>, Outgrown> {
     let slots = 1 << ROOT_BITS;
     let mut trie = LcTrie {
-        root: vec![Node { adr: 0, branch: 0, skip: 0 }; slots],
+        root: Array::filled(slots, Node { adr: 0, branch: 0, skip: 0 }),
         nodes: Runs::new(),
         bases: Runs::new(),
         covering: Runs::new(),

@@ -62,7 +62,7 @@ use crate::fib::{BuildError, Built, Fib, Label, Outgrown};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use crate::runs::Runs;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -105,7 +105,7 @@ struct Part {
 /// An LC-trie.
 #[derive(Debug, Clone)]
 pub struct LcTrie<A: Address> {
-    root: Vec<Node>,
+    root: Array<Node>,
     nodes: Runs<Node>,
     bases: Runs<Base<A>>,
     covering: Runs<Covering>,

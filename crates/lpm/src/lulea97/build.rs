@@ -8,6 +8,7 @@ use crate::fib::{LABEL_31, Label, Outgrown};
 use crate::prefix::Prefix;
 use crate::ranges::ranges;
 use crate::rib::Rib;
+use tidemill_lookup::mem::Array;
 use tidemill_lookup::probe::Probe;
 
 /// Stores what is different.
@@ -37,7 +38,7 @@ impl Masks {
     }
 
     /// The maptable: of each mask the number of bits set up to each slot, less one, in four bits.
-    pub(super) fn rows(&self) -> Vec<u64> {
+    pub(super) fn rows(&self) -> Array<u64> {
         let count = |mask: u16, slot: u32| u64::from((mask << (15 - slot)).count_ones() - 1);
         let row = |&mask: &u16| (0..16).map(|slot| count(mask, slot) << (4 * slot)).sum();
         self.0.iter().map(row).collect()

@@ -54,7 +54,7 @@ use crate::prefix::Prefix;
 use crate::rib::Rib;
 use crate::runs::Runs;
 use build::Masks;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -84,10 +84,10 @@ const BURST: usize = 32;
 #[derive(Debug, Clone)]
 pub struct Lulea97 {
     /// The maptable.
-    rows: Vec<u64>,
-    codes: Vec<u16>,
-    bases: Vec<u16>,
-    pointers: Vec<u32>,
+    rows: Array<u64>,
+    codes: Array<u16>,
+    bases: Array<u16>,
+    pointers: Array<u32>,
     chunks: Runs<u32>,
     /// How many chunks there are of each kind.
     kinds: [usize; 3],
@@ -122,9 +122,9 @@ impl Lulea97 {
         let masks = Masks::new();
         let mut lulea = Lulea97 {
             rows: masks.rows(),
-            codes: Vec::new(),
-            bases: Vec::new(),
-            pointers: Vec::new(),
+            codes: Array::new(),
+            bases: Array::new(),
+            pointers: Array::new(),
             chunks: Runs::new(),
             kinds: [0; 3],
             slots: vec![Label::NONE.0; FIRST],

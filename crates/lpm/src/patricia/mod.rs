@@ -40,7 +40,7 @@ use crate::copies::{self, Whole};
 use crate::fib::{BuildError, Built, Fib, LABEL_31, Label, Outgrown, check_labels};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -74,8 +74,8 @@ impl<A: Address> Node<A> {
 
 /// A path-compressed trie.
 #[derive(Debug, Clone)]
-pub struct Patricia<A> {
-    nodes: Vec<Node<A>>,
+pub struct Patricia<A: Address> {
+    nodes: Array<Node<A>>,
     free: Vec<u32>,
 }
 
@@ -95,7 +95,7 @@ impl<A: Address> Patricia<A> {
     pub fn build(rib: &Rib<A>) -> Result<Self, BuildError> {
         check_labels(rib, 31)?;
         let root = Node::new(Prefix::DEFAULT, UNSET);
-        let mut trie = Patricia { nodes: vec![root], free: Vec::new() };
+        let mut trie = Patricia { nodes: Array::filled(1, root), free: Vec::new() };
         rib.iter().for_each(|(prefix, label)| trie.insert(prefix, label, &()));
         Ok(trie)
     }

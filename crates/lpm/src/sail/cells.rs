@@ -1,7 +1,7 @@
 //! Arrays of cells of many widths: 17 bits are a label or the number of a chunk, and which of both.
 
 use std::ops::Range;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -9,7 +9,7 @@ use tidemill_lookup::probe::Probe;
 /// wherever it begins; those of 8, 16 and 32 bits are aligned.
 pub(super) struct Cells<const BITS: u32> {
     /// Whole words of 64 bits, little endian, and one more so that a load of the last cell stays inside.
-    bytes: Vec<u8>,
+    bytes: Array<u8>,
     len: usize,
 }
 
@@ -27,7 +27,7 @@ static ZEROS: [u8; PAGE] = [0; PAGE];
 impl<const BITS: u32> Clone for Cells<BITS> {
     /// Leaves pages without content alone: a large array in which little is used costs no memory for the rest.
     fn clone(&self) -> Self {
-        let mut bytes = vec![0; self.bytes.len()];
+        let mut bytes = Array::<u8>::zeroed(self.bytes.len());
         for (to, from) in bytes.chunks_mut(PAGE).zip(self.bytes.chunks(PAGE)) {
             if from != &ZEROS[..from.len()] {
                 to.copy_from_slice(from);
@@ -51,7 +51,7 @@ impl<const BITS: u32> Cells<BITS> {
     }
 
     pub(super) fn new(len: usize) -> Self {
-        Cells { bytes: vec![0; Self::bytes_for(len)], len }
+        Cells { bytes: Array::zeroed(Self::bytes_for(len)), len }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -8,7 +8,7 @@ use crate::prefix::Prefix;
 use crate::rib::Rib;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -47,7 +47,7 @@ impl Form for EverySixth {
 /// and 17, or 32 and 32 where a label or the number of chunks needs more.
 pub struct Levels<F, const FLAGGED: u32, const PLAIN: u32> {
     /// The on-chip part. Bit `first_bit(k) + v`: something ends at level k with the bits v; at level 24, or below it.
-    bits: Vec<u64>,
+    bits: Array<u64>,
     /// Labels of the levels below 24, numbered as their bits.
     short: Cells<PLAIN>,
     /// At level 24: a label, or the flag and a chunk's number.
@@ -121,7 +121,7 @@ impl<F: Form, const FLAGGED: u32, const PLAIN: u32> Levels<F, FLAGGED, PLAIN> {
     /// A label, or the number of chunks, is too great for the cells.
     pub fn build(rib: &Rib<u32>) -> Result<Self, Outgrown> {
         let mut sail = Levels {
-            bits: vec![0; Self::BITS.div_ceil(64)],
+            bits: Array::zeroed(Self::BITS.div_ceil(64)),
             short: Cells::new(Self::FIRST_24),
             n24: Cells::new(1 << PIVOT),
             n32: Cells::new(0),

@@ -8,7 +8,7 @@ use crate::copies::{self, Whole};
 use crate::fib::{Built, Fib, Label, Outgrown};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -39,7 +39,7 @@ struct Arrays<const FLAGGED: u32, const PLAIN: u32> {
     /// BC16: for each /16 the flag and a chunk of `n24`, or nothing. On chip, as `b24` is.
     root: Cells<FLAGGED>,
     /// B24: a bit for each /24 of a chunk of `n24`, set if it has labels and not a chunk of `n32`.
-    b24: Vec<u64>,
+    b24: Array<u64>,
     n16: Cells<PLAIN>,
     /// N24; where the bit in `b24` is clear, the first label is C24, the number of the chunk.
     n24: Cells<PLAIN>,
@@ -74,7 +74,7 @@ impl<const FLAGGED: u32, const PLAIN: u32> Overlay<FLAGGED, PLAIN> {
             arrays: Arrays {
                 fibs,
                 root: Cells::new(1 << 16),
-                b24: Vec::new(),
+                b24: Array::new(),
                 n16: Cells::new(fibs << 16),
                 n24: Cells::new(0),
                 n32: Cells::new(0),

@@ -8,6 +8,7 @@ use crate::fib::{Built, Fib, Label, Outgrown};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
 use std::ops::RangeInclusive;
+use tidemill_lookup::mem::Array;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -40,7 +41,7 @@ pub struct Virtually<const FLAGGED: u32, const PLAIN: u32> {
     /// For each /16 the flag and a chunk of `n24`, or 0. On chip, as `short` is.
     root: Cells<FLAGGED>,
     /// Which prefixes of at most 16 bits there are: a bit each, of 64 that belong together.
-    short: Vec<u64>,
+    short: Array<u64>,
     /// Their labels, numbered as their bits.
     labels: Cells<PLAIN>,
     /// For each /24 of a chunk: the label of a prefix of 17 to 24 bits, or the hole, or the flag and a chunk of `n32`.
@@ -87,7 +88,7 @@ impl<const FLAGGED: u32, const PLAIN: u32> Virtually<FLAGGED, PLAIN> {
     pub fn build(rib: &Rib<u32>) -> Result<Self, Outgrown> {
         let mut sail = Virtually {
             root: Cells::new(1 << 16),
-            short: vec![0; WORDS],
+            short: Array::zeroed(WORDS),
             labels: Cells::new(WORDS * 64),
             n24: Cells::new(0),
             n32: Cells::new(0),

@@ -62,6 +62,7 @@ use crate::prefix::Address;
 use crate::rib::Rib;
 use crate::runs::Runs;
 use num_traits::{PrimInt, Unsigned};
+use tidemill_lookup::mem::Array;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -155,7 +156,7 @@ struct Entry {
 /// A tree bitmap; `B` says its stride.
 #[derive(Debug, Clone)]
 pub struct TreeBitmap<B: Bitmap> {
-    root: Vec<Entry>,
+    root: Array<Entry>,
     nodes: Runs<Node<B>>,
     results: Runs<u32>,
     /// Whether the CPU counts bits by instructions.

@@ -6,7 +6,7 @@ use crate::fib::{Label, Outgrown};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use crate::runs::Runs;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::probe::Probe;
 
 /// The bit of `internal` for a prefix that ends in the node at `depth`.
@@ -18,7 +18,7 @@ fn internal_bit<A: Address, B: Bitmap>(prefix: Prefix<A>, depth: u8) -> u32 {
 /// Builds the structure of `rib`: parents before children, each node's children side by side.
 pub(super) fn build<A: Address, B: Bitmap>(rib: &Rib<A>) -> Result<TreeBitmap<B>, Outgrown> {
     let mut tree = TreeBitmap {
-        root: vec![Entry { label: Label::NONE.0, node: 0 }; 1 << ROOT_BITS],
+        root: Array::filled(1 << ROOT_BITS, Entry { label: Label::NONE.0, node: 0 }),
         nodes: Runs::new(),
         results: Runs::new(),
         popcnt: has_popcnt(),

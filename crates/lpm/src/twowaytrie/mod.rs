@@ -43,7 +43,7 @@ use crate::hashlengths::HashTable;
 use crate::hashlengths::hash::{Cut, Sums, table_bytes};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
-use tidemill_lookup::mem::collapse;
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -73,7 +73,7 @@ impl Node {
 /// A two-way trie and its FIB.
 #[derive(Debug, Clone)]
 pub struct TwoWayTrie<A> {
-    nodes: Vec<Node>,
+    nodes: Array<Node>,
     free: Vec<u32>,
     table: HashTable<A>,
 }
@@ -98,7 +98,7 @@ impl<A: Address> TwoWayTrie<A> {
     /// # Errors
     /// More than 2^31 nodes.
     pub fn build(rib: &Rib<A>) -> Result<Self, BuildError> {
-        let (nodes, free) = (vec![Node([0; 2])], Vec::new());
+        let (nodes, free) = (Array::filled(1, Node([0; 2])), Vec::new());
         let mut trie = TwoWayTrie { nodes, free, table: HashTable::with_room(rib.len()) };
         let inserted = rib.iter().try_for_each(|(prefix, label)| trie.insert(prefix, label, &()));
         inserted.map_err(|Outgrown { what }| {

@@ -10,7 +10,7 @@ fn rib(prefixes: &[(&str, u32)]) -> Rib<u32> {
 #[test]
 fn the_picture_on_the_page() {
     let trie = TwoWayTrie::build(&rib(&[("0.0.0.0/0", 1), ("128.0.0.0/2", 2)])).unwrap();
-    assert_eq!(trie.nodes, [Node([PREFIX, 1]), Node([2, 0]), Node([PREFIX, 0])]);
+    assert_eq!(trie.nodes[..], [Node([PREFIX, 1]), Node([2, 0]), Node([PREFIX, 0])]);
     assert_eq!(trie.table.len(), 2);
     // Nodes of the trie, and buckets of the table.
     let loads = |key: u32| {

@@ -223,11 +223,13 @@ pub(super) fn write_log(args: &Halo, options: &Options, path: &Path) -> Result<b
     let mut memory = Memory::new(&options.config);
     let entries = (slots as u64 * load / 100).max(1);
     let table: Filled<Keystore<2>> = Filled::new(&mut memory, slots as u64, entries, options.seed)?;
-    let (mut log, tape) = (Log::default(), Tape::default());
+    let (mut log, tape, mut touches) = (Log::default(), Tape::default(), Vec::new());
     let mut random = tidemill_cachesim::random::Random::new(options.seed);
     for _ in 0..options.lookups {
         table.ask(random.below(table.len), &tape);
-        log.push(1, &tape.take_raw());
+        // The simulated machine's addresses: the process's own are others in every run, and a log of them is simulated alike.
+        tape.take(&mut memory, &mut touches);
+        log.push(1, &touches);
     }
     std::fs::write(path, log.text())
         .with_context(|| format!("{}: give a file that can be written", path.display()))?;
