@@ -22,6 +22,7 @@ mod assets;
 mod bench;
 mod classify;
 mod fib;
+mod files;
 mod generate;
 mod json;
 mod live;

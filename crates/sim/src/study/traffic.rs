@@ -26,7 +26,7 @@ use tidemill_flow::keystore::Keystore;
 use tidemill_flow::table::HashTable;
 
 /// Packets of a burst.
-const BURST: usize = 8;
+pub const BURST: usize = 8;
 /// Slots of the EMC: what Open vSwitch has.
 const EMC_SLOTS: usize = 8192;
 /// Of them, those that are filled before the oldest entry has to go.
