@@ -1,7 +1,7 @@
 //! The `tidemill` command: noun - verb, data on standard output, everything else on standard error.
 //!
 //! Exit status: 0 all right, 1 failed (a corrupt file, a wrong answer, a port that broke), 2 bad usage (a wrong option,
-//! key, address or file name). Every failure is one line: what, where, what to do.
+//! key, address or file name), 130 ended by Ctrl-C where there was nothing else to end (`tune`, `sim halo`). Every failure is one line: what, where, what to do.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ mod assets;
 mod bench;
 mod classify;
 mod fib;
+mod files;
 mod generate;
 mod json;
 mod live;

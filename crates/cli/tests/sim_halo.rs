@@ -32,6 +32,13 @@ fn configurations_are_the_product_of_the_lists_and_of_sweeps() {
     assert_eq!(at("2", "software"), at("10", "software"));
     assert_eq!(folder.ok(&format!("{line} --jobs 1")).json(), lines, "the same on one thread");
 
+    // Fewer than are looked up at once: so many then.
+    let few = "sim halo --entries 256 --lookups 3 --warm 5 --series software,halo-nonblocking,software-batch --json";
+    let few = folder.ok(few).json();
+    let counted: Vec<_> = few.iter().map(|line| line["lookups"].as_u64().unwrap()).collect();
+    assert_eq!(counted, [3, 8, 32]);
+    assert!(few.iter().all(|line| number(line, "ns") > 1.0), "{few:?}");
+
     let text = folder.ok("sim halo --entries 256 --lookups 80 --warm 80 --speed --serial").out;
     assert!(text.contains("halo-blocking") && text.contains("lookups simulated a second"), "{text}");
 }
@@ -40,17 +47,24 @@ fn configurations_are_the_product_of_the_lists_and_of_sweeps() {
 fn logs_are_written_and_run() {
     let folder = Folder::new();
     folder.ok("sim halo --write-log a.log --entries 2^10 --lookups 300");
-    folder.ok("sim halo --write-log again.log --entries 2^10 --lookups 300");
-    assert_eq!(folder.read("a.log"), folder.read("again.log"), "the same in every run");
     let lines = folder
         .ok("sim halo --log a.log --lookups 400 --warm 100 --series software,halo-blocking --json")
         .json();
     assert_eq!((lines.len(), lines[0]["config"]["log_lookups"].as_u64()), (2, Some(300)));
+    // The same in every run, wherever the process has its memory.
+    folder.ok("sim halo --write-log again.log --entries 2^10 --lookups 300");
+    assert!(folder.read("again.log") == folder.read("a.log"), "two runs write the same");
+    folder.ok("sim halo --write-log again.log --entries 2^10 --lookups 300 --seed 2");
+    assert!(folder.read("again.log") != folder.read("a.log"), "other keys lie elsewhere");
     folder.write("b.log", "lookup 1\nread 0x1000 64\nread zero 8\n");
     folder.fail(&[
         ("sim halo --log b.log", 2, "b.log: line 3: the address: give a number"),
         ("sim halo --log absent.log", 1, "absent.log: cannot be read"),
         ("sim halo --log a.log --entries 5", 2, "--entries"),
+        ("sim halo --log /dev/zero", 2, "/dev/zero: line 1: longer than 65536 bytes"),
+        ("sim halo --write-log c.log --entries 8,16", 2, "give one value of --entries"),
+        ("sim halo --write-log c.log --load 50,90", 2, "and one of --load"),
+        ("sim halo --write-log absent/c.log --entries 8 --lookups 8", 1, "absent/c.log: give a file"),
     ]);
 }
 
@@ -81,6 +95,11 @@ fn captures_go_through_a_whole_classifier() {
         ("sim halo --capture a.pcap --entries 5", 2, "--entries"),
         ("sim halo --capture a.pcap --tuples 21", 2, "--tuples"),
         ("sim halo --capture a.pcap --series software-batch", 2, "leave it out"),
+        (
+            "sim halo --capture a.pcap --lookups 7",
+            2,
+            "--lookups 7: packets of captures come in bursts: give 8",
+        ),
     ]);
 }
 
@@ -94,7 +113,9 @@ fn machines_are_shown_changed_and_refused() {
     );
     folder.write("own.toml", shown.replace("cores = 8", "cores = 2"));
     assert!(folder.ok("sim halo --config own.toml --show-config").out.contains("cores = 2"));
-    folder.write("wrong.toml", "[halo]\nscorebord = 3\n");
+    folder.write("wrong.toml", "[halo]\nscorebord = 3\n").write("bytes.toml", b"cores = 2\n# \xff\n");
+    // Figures make other machines of these, which there are none of.
+    folder.write("slow.toml", "ghz = 0.7\n").write("large.toml", "slices = 1\n[cache]\nllc_kib = 1048576\n");
     folder.fail(&[
         ("sim halo --config wrong.toml", 2, "wrong.toml: unknown field `scorebord`"),
         ("sim halo --config absent.toml", 1, "absent.toml: cannot be read"),
@@ -102,6 +123,11 @@ fn machines_are_shown_changed_and_refused() {
         ("sim halo --sweep halo.scoreboard", 2, "give KEY=V1,V2"),
         ("sim halo --sweep halo.scoreboard=0", 2, "halo.scoreboard = 0: use 1 to 1024"),
         ("sim halo --sweep nothing=0", 2, "nothing: unknown field"),
+        ("sim halo --sweep cores=2 --sweep ghz=2 --sweep cores=4", 2, "--sweep cores: twice: give all"),
+        ("sim halo --config /dev/zero", 2, "/dev/zero: longer than 1048576 bytes: give a machine"),
+        ("sim halo --config bytes.toml", 2, "bytes.toml: line 2: no UTF-8"),
+        ("sim halo --config slow.toml --figure halo-10", 2, "--figure halo-10: DRAM of 70 ns: this machine"),
+        ("sim halo --config large.toml --figure halo-cores", 2, "--figure halo-cores: 16 slices, each of"),
         ("sim halo --series fpga", 2, "no such series: use software"),
         ("sim halo --mix fpga", 2, "no such mix: use rte_hash"),
         ("sim halo --figure halo-99", 2, "use list"),
@@ -109,6 +135,50 @@ fn machines_are_shown_changed_and_refused() {
         ("sim halo --figure halo-11 --speed", 2, "--speed"),
         ("sim halo --tuples 5", 2, "--capture"),
         ("sim halo --figure halo-11 --plot absent/f.svg", 2, "give a file that can be written"),
+        ("sim halo --figure list --plot f.svg", 2, "the list is not drawn"),
+    ]);
+}
+
+/// Every pair is looked at beside the arguments themselves; these are those that were once taken and not looked at.
+#[test]
+fn what_a_mode_would_not_look_at_is_refused() {
+    let plot = |mode| (mode, "--plot f.svg");
+    let pairs = [
+        plot("--show-config"),
+        plot("--calibrate"),
+        plot("--write-log a.log"),
+        plot("--capture a.pcap"),
+        plot("--log a.log"),
+        plot("--entries 8"),
+        plot("--serial"),
+        plot("--sweep cores=2"),
+        ("--figure halo-9", "--tuples 5"),
+        ("--show-config", "--tuples 5"),
+        ("--calibrate", "--tuples 5"),
+        ("--write-log a.log", "--tuples 5"),
+        ("--log a.log", "--tuples 5"),
+        ("--load 50", "--tuples 5"),
+        ("--entries 8", "--most 5"),
+        ("--capture a.pcap", "--most 5"),
+        ("--calibrate", "--jobs 1"),
+        ("--show-config", "--figure halo-9"),
+        ("--show-config", "--json"),
+        ("--write-log a.log", "--json"),
+        ("--write-log a.log", "--machine zen-4"),
+        ("--log a.log", "--seed 2"),
+    ];
+    let folder = Folder::new();
+    for (mode, option) in pairs {
+        let ran = folder.run(&format!("sim halo {mode} {option}"));
+        assert_eq!(ran.code, 2, "{mode} {option}: {}{}", ran.out, ran.err);
+        // Which two, and how it is done.
+        let [mode, option] = [mode, option].map(|words| words.split(' ').next().unwrap());
+        let said = [mode, option, "cannot be used with", "--help"].iter().all(|word| ran.err.contains(word));
+        assert!(said && ran.out.is_empty(), "{mode} {option}: {}", ran.err);
+    }
+    folder.fail(&[
+        ("sim halo --plot f.svg", 2, "--figure <NAME>"),
+        ("sim halo --most 5", 2, "--figure <NAME>"),
     ]);
 }
 
@@ -168,4 +238,57 @@ fn a_figure_says_how_far_it_is_on_a_terminal() {
         assert!(shown.contains(part), "{part}: {shown:?}");
     }
     assert!(shown.ends_with("\r\u{1b}[2K"), "the line is cleared: {shown:?}");
+}
+
+/// Ctrl-C ends whatever is computed, and a drawing that was there stays as it was.
+#[test]
+#[cfg(target_os = "linux")] // whose /proc says which signals a process takes
+fn ctrl_c_ends_it_at_once_and_leaves_no_half_a_file() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+    let folder = Folder::new();
+    folder.ok("gen traffic --pattern random --packets 50 -o a.pcap");
+    folder.write("f.svg", "before");
+    for line in [
+        "sim halo --figure halo-9 --plot f.svg",
+        "sim halo --sweep halo.scoreboard=1,2 --lookups 2^30 --json",
+        "sim halo --capture a.pcap --lookups 2^30 --json",
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidemill"))
+            .args(line.split_whitespace())
+            .current_dir(folder.path("."))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        let takes = || {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let taken = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
+            u64::from_str_radix(taken.trim(), 16).is_ok_and(|taken| taken & 2 != 0)
+        };
+        let from = Instant::now();
+        while !takes() && from.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let interrupted = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+        assert!(interrupted.success());
+        let from = Instant::now();
+        let ended = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break Some(status);
+            }
+            if from.elapsed() > Duration::from_secs(20) {
+                child.kill().unwrap();
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(ended.and_then(|status| status.code()), Some(130), "{line}: {said}");
+        assert_eq!((said.as_str(), output.stdout.len()), ("tidemill: interrupted\n", 0), "{line}");
+    }
+    assert_eq!(folder.read("f.svg"), "before");
+    assert_eq!(std::fs::read_dir(folder.path(".")).unwrap().count(), 2, "a.pcap, f.svg");
 }

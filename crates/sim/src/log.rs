@@ -8,14 +8,17 @@
 //! read 0x7f0000402340 24 dependent
 //! ```
 //!
-//! `read ADDRESS BYTES [dependent]`, `write ADDRESS BYTES`, `step` belong to the `lookup TABLE` before them. Addresses are the program's own;
-//! simulated ones are given out in their order ([`crate::machine::pages`]). `#` begins a comment.
+//! `read ADDRESS BYTES [dependent]`, `write ADDRESS BYTES`, `step` belong to the `lookup TABLE` before them. Addresses are the program's own, wherever
+//! it has its memory: simulated ones are given out in their order ([`crate::machine::pages`]). `#` begins a comment.
 
 use crate::tape::Touch;
 use std::fmt::Write;
+use std::io::{BufRead, ErrorKind, Read};
 
-/// Lookups and touches that a log may have.
+/// Lines that a log may have.
 const MOST: usize = 50_000_000;
+/// Bytes of the longest.
+const LONGEST_LINE: u64 = 1 << 16;
 /// Bytes of one access.
 const MOST_BYTES: u64 = 4096;
 
@@ -58,9 +61,18 @@ pub enum Fault {
     /// A touch of no lookup.
     #[error("no lookup yet: begin with a line `lookup TABLE`")]
     Nobody,
-    /// Too long.
+    /// Too many lines.
     #[error("more than {MOST} lines: split the log")]
     Long,
+    /// One that is too long.
+    #[error("longer than {LONGEST_LINE} bytes: give an access log, as crates/sim/src/log.rs has it")]
+    Line,
+    /// No text.
+    #[error("no UTF-8: give an access log as text")]
+    Text,
+    /// What the operating system says.
+    #[error("cannot be read: {0}")]
+    Read(ErrorKind),
     /// Nothing in it.
     #[error("no lookups: give at least one line `lookup TABLE`")]
     Empty,
@@ -88,17 +100,36 @@ impl Log {
     /// # Errors
     /// [`LogError`], for the first line that is wrong.
     pub fn parse(text: &str) -> Result<Log, LogError> {
-        let mut log = Log::default();
-        let mut last = 0;
-        for (i, line) in text.lines().enumerate() {
-            last = i + 1;
-            let line = line.split('#').next().unwrap_or_default();
-            log.line(line).map_err(|fault| LogError { line: last, fault })?;
+        Log::read(text.as_bytes())
+    }
+
+    /// Reads a log line by line: one that has no end is refused where it is too long.
+    ///
+    /// # Errors
+    /// [`LogError`], for the first line that is wrong or cannot be read.
+    pub fn read(mut input: impl BufRead) -> Result<Log, LogError> {
+        let (mut log, mut line, mut at) = (Log::default(), Vec::new(), 0);
+        loop {
+            at += 1;
+            let wrong = |fault| LogError { line: at, fault };
+            line.clear();
+            let read = input.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', &mut line);
+            if read.map_err(|error| wrong(Fault::Read(error.kind())))? == 0 {
+                return if log.lookups.is_empty() {
+                    Err(LogError { line: (at - 1).max(1), fault: Fault::Empty })
+                } else {
+                    Ok(log)
+                };
+            }
+            if line.len() as u64 > LONGEST_LINE {
+                return Err(wrong(Fault::Line));
+            }
+            if at > MOST {
+                return Err(wrong(Fault::Long));
+            }
+            let text = std::str::from_utf8(&line).map_err(|_| wrong(Fault::Text))?;
+            log.line(text.split('#').next().unwrap_or_default()).map_err(wrong)?;
         }
-        if log.lookups.is_empty() {
-            return Err(LogError { line: last.max(1), fault: Fault::Empty });
-        }
-        Ok(log)
     }
 
     fn line(&mut self, line: &str) -> Result<(), Fault> {
@@ -140,7 +171,7 @@ impl Log {
             return Err(Fault::Nobody);
         }
         self.touches.extend(touch);
-        if self.touches.len() + self.lookups.len() > MOST { Err(Fault::Long) } else { Ok(()) }
+        Ok(())
     }
 
     /// Lookups.
@@ -227,5 +258,10 @@ mod tests {
             let error = Log::parse(text).map(|log| log.len()).map_err(|error| error.to_string());
             assert!(error.as_ref().is_err_and(|error| error.starts_with(said)), "{text:?}: {error:?}");
         }
+        let of = |read: Result<Log, LogError>| read.map(|log| log.len()).map_err(|error| error.to_string());
+        let endless = of(Log::read(std::io::BufReader::new(std::io::repeat(0))));
+        assert!(endless.as_ref().is_err_and(|error| error.starts_with("line 1: longer than")), "{endless:?}");
+        let bytes = of(Log::read(&b"lookup 1\n\xff"[..]));
+        assert!(bytes.as_ref().is_err_and(|error| error.starts_with("line 2: no UTF-8")), "{bytes:?}");
     }
 }

@@ -269,6 +269,20 @@ fn who_waits_for_each_lookup_is_never_quicker_and_parts_never_cost_less_than_not
     }
 }
 
+/// Groups count as a whole: where fewer lookups are asked for, the first group after the warm ones does.
+#[test]
+fn fewer_lookups_than_a_group_are_a_group() {
+    let options = Options { lookups: 3, warm: 5, ..small() };
+    let (memory, table) = table(1 << 10);
+    for (series, group) in
+        [(Series::Software(RTE_HASH), 3), (Series::NonBlocking(8), 8), (Series::Batch(KEYSTORE), 32)]
+    {
+        let outcome = single(memory.clone(), &table, series, &options, Asking::default());
+        assert_eq!(outcome.lookups, group, "{series:?}");
+        assert!(outcome.ns() > 1.0, "{series:?}: {outcome:?}");
+    }
+}
+
 #[test]
 fn a_log_is_run_as_the_table_that_wrote_it() {
     let (mut memory, table) = table(1 << 12);

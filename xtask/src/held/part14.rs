@@ -42,7 +42,7 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{} tests: tidemill-sim", machine.tests(&["-p", "tidemill-sim"], 50)?)))
     }),
     ("the command: figures and their progress, machines, sweeps, logs, captures", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-cli", "--test", "sim_halo"], 6)?;
+        let passed = machine.tests(&["-p", "tidemill-cli", "--test", "sim_halo"], 8)?;
         Ok(Outcome::Pass(format!("{passed} tests: sim_halo")))
     }),
     ("Figure 3: cycles of a packet of the switch, measured", |machine| {
@@ -57,8 +57,11 @@ pub(crate) const LINES: &[Line] = &[
             "--json",
         ])?;
         let of = |line: &&Value| line["subject"] == "switch" && line["metric"] == "cycles_per_packet";
-        let cases: Vec<String> =
-            objects.iter().filter(of).map(|line| format!("{:.0}", number(line, "value"))).collect();
+        let told = |line: &Value| {
+            let case = line["case"].as_str().unwrap_or_default();
+            format!("{case} {:.0}", number(line, "value"))
+        };
+        let cases: Vec<String> = objects.iter().filter(of).map(told).collect();
         ensure!(cases.len() == 5, "{} cases", cases.len());
         Ok(Outcome::Measured(format!("{} (the paper: 340 to 993)", cases.join(", "))))
     }),

@@ -198,7 +198,7 @@ impl Drawing {
     /// The file cannot be written.
     pub(crate) fn plot(&self, file: Option<&Path>) -> Result<()> {
         let Some(file) = file else { return Ok(()) };
-        std::fs::write(file, self.svg()).with_context(|| file.display().to_string())
+        crate::files::write(file, self.svg().as_bytes()).with_context(|| file.display().to_string())
     }
 
     /// The title and what the table is, then the panels, then the notes.

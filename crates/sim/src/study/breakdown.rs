@@ -49,14 +49,23 @@ pub fn without_the_way(options: &Options) -> Result<f64, StudyError> {
     Ok(single(memory, &table, Series::Blocking, options, asking).ns())
 }
 
+/// The same with a DRAM whose loads take a core so many nanoseconds.
+///
+/// # Errors
+/// The machine's last-level cache takes longer.
+pub fn with_dram(options: &Options, load_ns: f64) -> Result<Options, StudyError> {
+    let mut options = options.clone();
+    options.config.dram.load_ns = load_ns;
+    super::check(&options.config, || format!("DRAM of {load_ns} ns"))?;
+    Ok(options)
+}
+
 /// How many times faster an accelerator has data from DRAM than a core, if a core's load from there takes so many nanoseconds.
 ///
 /// # Errors
 /// [`StudyError`].
 pub fn dram_gain(options: &Options, load_ns: f64) -> Result<f64, StudyError> {
-    let mut options = options.clone();
-    options.config.dram.load_ns = load_ns;
-    options.config.check()?;
+    let options = with_dram(options, load_ns)?;
     let (memory, table) = table(&options)?;
     let data = |series| {
         let ns = |parts| {
@@ -109,6 +118,8 @@ const STEPS: usize = 3 + DRAM_NS.len();
 /// # Errors
 /// [`StudyError`].
 pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, StudyError> {
+    // What the machine cannot be is to be found before anything is run.
+    DRAM_NS.iter().try_for_each(|&load_ns| with_dram(options, load_ns).map(|_| ()))?;
     let mut points = Vec::new();
     let mut done = 0;
     let mut step = || {

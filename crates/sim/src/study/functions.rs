@@ -121,7 +121,7 @@ pub fn run<T: HashTable<2>>(
     let (tape, per) = (Tape::default(), function.lookups());
     let mut touches: Vec<Vec<Touch>> = vec![Vec::new(); per * BURST as usize];
     let (mut n, mut from, mut counted): (u64, Time, u64) = (0, 0, 0);
-    while n < options.warm + options.lookups {
+    while options.goes_on(n, counted) {
         if n >= options.warm {
             if counted == 0 {
                 from = bench.core.idle_at();

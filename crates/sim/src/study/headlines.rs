@@ -3,7 +3,7 @@
 //! A cause is an experiment, not an opinion: `tests/causes.rs` holds the last column to the paper's, within a fifth of it. What each cause is, is said in [`Headline::cause`].
 
 use super::breakdown::{
-    Breakdown, DRAM_NS, KINDS, breakdowns, dram_gain, lock_instructions, without_the_way,
+    Breakdown, DRAM_NS, KINDS, breakdowns, dram_gain, lock_instructions, with_dram, without_the_way,
 };
 use super::functions::{self, BESIDE, Function};
 use super::run::Series;
@@ -71,8 +71,7 @@ fn single(options: &Options) -> Result<Headline, StudyError> {
 /// The paper's large tables are partly in the LLC (6.1), it does not say how much of them.
 fn single_dram(options: &Options) -> Result<Headline, StudyError> {
     let [software, halo] = breakdowns(options, true)?;
-    let mut sooner = options.clone();
-    sooner.config.dram.load_ns = DRAM_NS[DRAM_NS.len() - 1];
+    let sooner = with_dram(options, DRAM_NS[DRAM_NS.len() - 1])?;
     let [near_software, near_halo] = breakdowns(&sooner, true)?;
     let way = halo[0].all() - without_the_way(options)?;
     let gain = |software: [Breakdown; 2], halo: [Breakdown; 2], way: f64| {

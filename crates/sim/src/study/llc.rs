@@ -20,7 +20,7 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
     let case = |&mib: &usize| -> Result<Vec<Point>, StudyError> {
         let mut options = options.clone();
         options.config.cache.llc_kib = mib << 10;
-        options.config.check()?;
+        super::check(&options.config, || format!("{mib} MiB of last-level cache"))?;
         let mut memory = Memory::new(&options.config);
         let table: Filled<Keystore<2>> = Filled::new(&mut memory, slots, slots * 9 / 10, options.seed)?;
         let asking = Asking { serial: true, ..Asking::default() };

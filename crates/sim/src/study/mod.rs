@@ -86,6 +86,14 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Whether one more group of lookups (packets) is run, the first of which is number `n`, while so many count: until all have been that were asked for, and
+    /// some count, however few they are.
+    fn goes_on(&self, n: u64, counted: u64) -> bool {
+        n < self.warm + self.lookups || counted == 0
+    }
+}
+
 /// Why there is no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
@@ -98,9 +106,19 @@ pub enum StudyError {
     /// There is no such structure.
     #[error("{0}")]
     Structure(#[from] AlgorithmError),
-    /// The machine is none.
-    #[error("{0}")]
-    Config(#[from] ConfigError),
+    /// What a figure makes of the machine that it was given is none.
+    #[error("{changed}: this machine cannot be that: {error}")]
+    Machine {
+        /// What the figure has changed.
+        changed: String,
+        /// What is wrong then.
+        error: ConfigError,
+    },
+}
+
+/// Whether a machine still is one after a figure has changed it; `changed` says how, for who gave the machine does not know the new numbers.
+fn check(config: &Config, changed: impl FnOnce() -> String) -> Result<(), StudyError> {
+    config.check().map_err(|error| StudyError::Machine { changed: changed(), error })
 }
 
 /// Tells how far a figure is: done, and of how many.

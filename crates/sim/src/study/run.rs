@@ -228,7 +228,7 @@ pub fn stream(memory: Memory, ask: Ask<'_>, series: Series, options: &Options, a
     let mut n = 0;
     let mut before = bench.state();
     let (mut counted, mut last) = (0, 0);
-    while n < options.warm + options.lookups {
+    while options.goes_on(n, counted) {
         if n >= options.warm && counted == 0 {
             before = bench.state();
         }

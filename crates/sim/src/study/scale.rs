@@ -8,7 +8,7 @@
 use super::{Options, Place, Point, Progress, StudyError, in_parallel};
 use crate::halo::Accelerators;
 use crate::machine::config::Distributor;
-use crate::machine::{Core, Memory};
+use crate::machine::{Config, Core, Memory};
 use crate::mix::LOOP;
 use crate::program::{self, Lookup, Results, Software, WHOLE};
 use crate::tape::{Tape, Touch};
@@ -32,19 +32,26 @@ pub struct Case {
     pub distributor: Option<Distributor>,
 }
 
+/// At least 16 slices, as large as those of the machine that was given, and a core for each.
+fn machine(case: Case, options: &Options) -> Result<Config, StudyError> {
+    let mut config = options.config.clone();
+    config.slices = case.cores.max(16);
+    config.cores = config.slices;
+    config.mesh.columns = config.slices.isqrt();
+    config.cache.llc_kib = (options.config.cache.llc_kib * config.slices / options.config.slices).max(1);
+    config.halo.distributor = case.distributor.unwrap_or(config.halo.distributor);
+    super::check(&config, || {
+        format!("{} slices, each of cache.llc_kib / slices of the machine that was given", config.slices)
+    })?;
+    Ok(config)
+}
+
 /// Million lookups a second, of all cores; and in a hundred, those that met a busy bit.
 ///
 /// # Errors
 /// [`StudyError`].
 pub fn run(case: Case, options: &Options) -> Result<(f64, f64), StudyError> {
-    let mut config = options.config.clone();
-    // At least 16 slices, and one for each core.
-    config.slices = case.cores.max(16);
-    config.cores = config.slices;
-    config.mesh.columns = config.slices.isqrt();
-    config.cache.llc_kib = config.cache.llc_kib / options.config.slices * config.slices;
-    config.halo.distributor = case.distributor.unwrap_or(config.halo.distributor);
-    config.check()?;
+    let config = machine(case, options)?;
     let mut memory = Memory::new(&config);
     let tables = if case.own { case.cores as u64 } else { 1 };
     let tables: Vec<Filled<Keystore<2>>> = (0..tables)
@@ -110,6 +117,8 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
         .into_iter()
         .flat_map(|cores| kinds.map(|(name, own, distributor)| (name, Case { cores, own, distributor })))
         .collect();
+    // What the machine cannot be is to be found before the first minute.
+    cases.iter().try_for_each(|&(_, case)| machine(case, options).map(|_| ()))?;
     let case = |&(name, case): &(&str, Case)| -> Result<[Point; 2], StudyError> {
         let (rate, held) = run(case, options)?;
         let point = |panel, y| Point {

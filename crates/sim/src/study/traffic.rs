@@ -26,7 +26,7 @@ use tidemill_flow::keystore::Keystore;
 use tidemill_flow::table::HashTable;
 
 /// Packets of a burst.
-const BURST: usize = 8;
+pub const BURST: usize = 8;
 /// Slots of the EMC: what Open vSwitch has.
 const EMC_SLOTS: usize = 8192;
 /// Of them, those that are filled before the oldest entry has to go.
@@ -205,7 +205,7 @@ pub fn replay(
     let mut coming = packets.iter().cycle();
     let (mut n, mut from, mut result) = (0_u64, 0, Replayed::default());
     let mut before = (Activity::default(), 0);
-    while n < options.warm + options.lookups {
+    while options.goes_on(n, result.packets) {
         let burst: Vec<&Packet> = coming.by_ref().take(BURST).collect();
         if burst.is_empty() {
             break;

@@ -9,21 +9,45 @@ mod runs;
 use super::study::{parse_count, threads};
 use crate::bench::catalogue::{Named, pick};
 use crate::bench::drawing::{self, Drawing, Panel, X, check_plot};
+use crate::files;
 use crate::progress::Progress;
 use crate::usage;
-use anyhow::{Context, Result};
-use clap::Args;
+use anyhow::Result;
+use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidemill_sim::machine::Config;
 use tidemill_sim::machine::config::PRESETS;
 use tidemill_sim::mix::{self, Mix};
 use tidemill_sim::study::traffic::MOST_TUPLES;
-use tidemill_sim::study::{FIGURES, Figure, Options, Place, Point};
+use tidemill_sim::study::{FIGURES, Figure, Options, Place, Point, StudyError};
+
+/// Bytes of a machine in TOML: more than a thousand times what --show-config prints.
+const MOST_CONFIG: u64 = 1 << 20;
+
+// Each mode takes some of the options; one that it would not look at is an error (`each_mode_takes_its_options` has all pairs). A pair that does not go together
+// is named by one of the two. What an option requires clap forgets where that conflicts with something that is there, so both are said.
+/// What goes with no figure.
+const NOT_FIGURES: [&str; 11] = [
+    "entries",
+    "load",
+    "sweep",
+    "series",
+    "serial",
+    "speed",
+    "log",
+    "write_log",
+    "captures",
+    "tuples",
+    "show_config",
+];
+/// What goes with no capture, besides figures.
+const NOT_CAPTURES: [&str; 7] = ["entries", "load", "serial", "speed", "log", "write_log", "show_config"];
 
 /// Arguments of `sim halo`.
 #[derive(Args)]
 #[command(
+    group(ArgGroup::new("limited").args(["figure", "calibrate"])),
     after_help = "Examples:\n  tidemill sim halo --figure list\n  tidemill sim halo --figure halo-11 --plot halo-11.svg\n  \
     tidemill sim halo --entries 2^10,2^16,2^20 --series software,halo-nonblocking --json\n  \
     tidemill sim halo --sweep halo.scoreboard=1,2,5,10,20 --series halo-nonblocking\n  \
@@ -33,7 +57,7 @@ use tidemill_sim::study::{FIGURES, Figure, Options, Place, Point};
 )]
 pub(crate) struct Halo {
     /// A figure to make; `list` prints the names and what they show
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["entries", "load", "series", "sweep", "serial", "log", "write_log", "calibrate"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = NOT_FIGURES)]
     figure: Option<String>,
     /// The machine: skylake-sp (HALO's), zen-4, zen-3
     #[arg(long, value_name = "NAME", value_parser = parse_machine, conflicts_with = "config")]
@@ -42,7 +66,7 @@ pub(crate) struct Halo {
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
     /// Print the machine as TOML and where its numbers come from, and do nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["entries", "load", "sweep", "series", "serial", "speed", "log", "write_log", "calibrate", "mix", "lookups", "warm", "seed", "jobs", "json"])]
     show_config: bool,
     /// A key of the configuration and values for it; repeat it for several keys
     #[arg(long, value_name = "KEY=V1,V2", value_parser = parse_sweep)]
@@ -60,23 +84,23 @@ pub(crate) struct Halo {
     #[arg(long)]
     serial: bool,
     /// Also say how many lookups a second are simulated (of the wall's clock; the rest is the same in every run)
-    #[arg(long, conflicts_with_all = ["figure", "write_log", "calibrate"])]
+    #[arg(long)]
     speed: bool,
     /// An access log to run instead of a table; how it is written is said in crates/sim/src/log.rs
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["entries", "load", "write_log", "calibrate"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["entries", "load", "seed"])]
     log: Option<PathBuf>,
-    /// Write what lookups of the table touch as an access log, and do nothing else
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["serial", "sweep", "series", "calibrate"])]
+    /// Write what lookups of one table touch as an access log, in addresses of the simulated memory, and do nothing else
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "config", "sweep", "series", "serial", "speed", "log", "mix", "warm", "jobs", "json"])]
     write_log: Option<PathBuf>,
     /// Replay the IP packets of a capture through a whole classifier, exact matches and tuples; repeat it for several. How rules are
     /// made up is said in crates/sim/src/study/traffic.rs
-    #[arg(long = "capture", value_name = "FILE", conflicts_with_all = ["figure", "entries", "load", "serial", "speed", "log", "write_log", "calibrate"])]
+    #[arg(long = "capture", value_name = "FILE", conflicts_with_all = NOT_CAPTURES)]
     captures: Vec<PathBuf>,
     /// Tuples of that classifier
-    #[arg(long, value_name = "N", requires = "captures", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MOST_TUPLES as u64))]
+    #[arg(long, value_name = "N", requires = "captures", conflicts_with_all = NOT_CAPTURES, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MOST_TUPLES as u64))]
     tuples: u64,
     /// Really look up on this machine, and show it beside the simulation of --machine
-    #[arg(long, conflicts_with_all = ["entries", "load", "series", "sweep", "serial"])]
+    #[arg(long, conflicts_with_all = ["figure", "entries", "load", "sweep", "series", "serial", "speed", "log", "write_log", "captures", "tuples", "mix", "jobs", "plot"])]
     calibrate: bool,
     /// Instructions of the paper's software: rte_hash (DPDK's, measured), table-1 (the paper's 210), keystore-cuckoo, flowtable (ours, measured)
     #[arg(long, value_name = "NAME", default_value = "rte_hash", value_parser = parse_mix)]
@@ -87,8 +111,8 @@ pub(crate) struct Halo {
     /// Lookups before them
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_count)]
     warm: usize,
-    /// Figures: no table larger than 2^N slots
-    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(3..=26))]
+    /// Figures and --calibrate: no table larger than 2^N slots
+    #[arg(long, value_name = "N", requires = "limited", conflicts_with_all = NOT_FIGURES, default_value_t = 24, value_parser = clap::value_parser!(u32).range(3..=26))]
     most: u32,
     /// Of keys and tables
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -100,7 +124,7 @@ pub(crate) struct Halo {
     #[arg(long)]
     json: bool,
     /// Also draw the figure
-    #[arg(long, value_name = "FILE.svg", requires = "figure")]
+    #[arg(long, value_name = "FILE.svg", requires = "figure", conflicts_with_all = NOT_FIGURES)]
     plot: Option<PathBuf>,
 }
 
@@ -112,6 +136,7 @@ struct Sweep {
 }
 
 pub(super) fn run(args: &Halo) -> Result<bool> {
+    files::end_on_signals()?;
     let options = args.options()?;
     if args.show_config {
         return runs::show_config(&options.config);
@@ -135,8 +160,8 @@ impl Halo {
     fn options(&self) -> Result<Options> {
         let config = match (&self.config, &self.machine) {
             (Some(path), _) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("{}: cannot be read: give a file of TOML", path.display()))?;
+                let text =
+                    files::text(path, MOST_CONFIG, "give a machine in TOML, as --show-config prints it")?;
                 Config::from_toml(&text).map_err(|error| usage(format!("{}: {error}", path.display())))?
             }
             (None, Some(machine)) => machine.clone(),
@@ -168,6 +193,9 @@ impl Named for Listed {
 }
 
 fn figure(args: &Halo, options: &Options, name: &str) -> Result<bool> {
+    if name == "list" && args.plot.is_some() {
+        return Err(usage("--plot: the list is not drawn: give the name of a figure"));
+    }
     let all = FIGURES.map(Listed);
     let Some(Listed(figure)) = pick(all.iter(), name, args.json)? else { return Ok(true) };
     check_plot(args.plot.as_deref())?;
@@ -178,13 +206,18 @@ fn figure(args: &Halo, options: &Options, name: &str) -> Result<bool> {
         let before = shown.fetch_max(percent, Ordering::Relaxed);
         bar.add(percent.saturating_sub(before) as u64);
     };
-    let points = (figure.make)(options, &progress)?;
+    let points = (figure.make)(options, &progress).map_err(|error| match error {
+        StudyError::Machine { .. } => usage(format!("--figure {name}: {error}: give another machine")),
+        other => other.into(),
+    })?;
     drop(bar);
+    // That one makes machines of its own.
+    let cores =
+        if figure.name == "halo-cores" { "16 to 64".to_owned() } else { options.config.cores.to_string() };
     let notes = vec![
         format!(
-            "simulated: {}, {} cores; software: {} ({:.0} instructions for a hit in the first bucket); {} lookups after {}; seed {}",
+            "simulated: {}, {cores} cores; software: {} ({:.0} instructions for a hit in the first bucket); {} lookups after {}; seed {}",
             options.config.machine,
-            options.config.cores,
             options.mix.name,
             options.mix.instructions(1.0, 1.0),
             options.lookups,
@@ -248,6 +281,58 @@ fn parse_sweep(text: &str) -> Result<Sweep, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a mode looks at is taken, and all else refused.
+    #[test]
+    fn each_mode_takes_its_options() {
+        let all = [
+            "--figure halo-9",
+            "--show-config",
+            "--calibrate",
+            "--write-log a",
+            "--capture a",
+            "--log a",
+            "--entries 8",
+            "--machine zen-4",
+            "--config a",
+            "--sweep cores=4",
+            "--load 50",
+            "--series tcam",
+            "--serial",
+            "--speed",
+            "--tuples 5",
+            "--mix table-1",
+            "--lookups 8",
+            "--warm 8",
+            "--most 8",
+            "--seed 2",
+            "--jobs 1",
+            "--json",
+            "--plot a.svg",
+        ];
+        let modes = [
+            ("--figure halo-9", "machine config mix lookups warm most seed jobs json plot"),
+            ("--show-config", "machine config"),
+            ("--calibrate", "machine config lookups warm most seed json"),
+            ("--write-log a", "entries load lookups seed"),
+            ("--capture a", "machine config sweep series tuples mix lookups warm seed jobs json"),
+            ("--log a", "machine config sweep series serial speed mix lookups warm jobs json"),
+            (
+                "--entries 8",
+                "write-log machine config sweep load series serial speed mix lookups warm seed jobs json",
+            ),
+        ];
+        let command = Halo::augment_args(clap::Command::new("halo"));
+        for (mode, taken) in modes {
+            for option in all.into_iter().filter(|option| *option != mode) {
+                let words = ["halo", mode, option].into_iter().flat_map(str::split_whitespace);
+                let parsed = command.clone().try_get_matches_from(words).map(|_| ());
+                let name = option.split_whitespace().next().unwrap_or_default().trim_start_matches('-');
+                let takes = taken.split(' ').any(|other| other == name);
+                assert_eq!(parsed.is_ok(), takes, "{mode} {option}: {parsed:?}");
+            }
+        }
+    }
 
     #[test]
     fn sweeps_are_a_key_and_values() {

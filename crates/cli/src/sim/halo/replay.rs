@@ -9,13 +9,19 @@ use crate::sim::study::in_parallel;
 use crate::usage;
 use anyhow::Result;
 use serde_json::{Value, json};
-use tidemill_sim::study::traffic::{Packet, Replayed, replay};
+use tidemill_sim::study::traffic::{BURST, Packet, Replayed, replay};
 use tidemill_sim::study::{Options, StudyError};
 use tidemill_wire::flow::{Addresses, flow_key};
 
 pub(super) fn run(args: &Halo, options: &Options) -> Result<bool> {
     if args.series.iter().any(|name| name.0 == "software-batch") {
         return Err(usage("--series software-batch: lookups of captures are not batched: leave it out"));
+    }
+    if options.lookups < BURST as u64 {
+        let asked = options.lookups;
+        return Err(usage(format!(
+            "--lookups {asked}: packets of captures come in bursts: give {BURST} or more"
+        )));
     }
     let mut packets = Vec::new();
     Captures::find(&args.captures, "halo")?.read(|_, captured| packets.extend(packet(captured.ip)))?;

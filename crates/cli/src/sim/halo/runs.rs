@@ -7,6 +7,8 @@ use crate::sim::study::in_parallel;
 use crate::usage;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 use std::time::Instant;
 use tidemill_flow::keystore::Keystore;
@@ -60,7 +62,10 @@ pub(super) type Swept = (Config, Vec<(String, String)>);
 
 pub(super) fn swept(config: &Config, sweeps: &[Sweep]) -> Result<Vec<Swept>> {
     let mut machines = vec![(config.clone(), Vec::new())];
-    for Sweep { key, values } in sweeps {
+    for (i, Sweep { key, values }) in sweeps.iter().enumerate() {
+        if sweeps.iter().take(i).any(|other| other.key == *key) {
+            return Err(usage(format!("--sweep {key}: twice: give all its values at once, {key}=V1,V2")));
+        }
         let mut next = Vec::new();
         for (config, set) in &machines {
             for value in values {
@@ -212,14 +217,18 @@ pub(super) fn text(value: &Value) -> String {
 }
 
 fn read_log(path: &Path) -> Result<Log> {
-    let text = std::fs::read_to_string(path)
+    let file = File::open(path)
         .with_context(|| format!("{}: cannot be read: give an access log", path.display()))?;
-    Log::parse(&text).map_err(|error| usage(format!("{}: {error}", path.display())))
+    Log::read(BufReader::new(file)).map_err(|error| usage(format!("{}: {error}", path.display())))
 }
 
-/// Writes what random lookups of the first table touch.
+/// Writes what random lookups of a table touch, in addresses of the simulated memory: those of the process are others in every run.
 pub(super) fn write_log(args: &Halo, options: &Options, path: &Path) -> Result<bool> {
-    let (Some(&slots), Some(&load)) = (args.entries.first(), args.load.first()) else { return Ok(false) };
+    let (&[slots], &[load]) = (&args.entries[..], &args.load[..]) else {
+        return Err(usage(
+            "--write-log: a log is of one table: give one value of --entries and one of --load",
+        ));
+    };
     let mut memory = Memory::new(&options.config);
     let entries = (slots as u64 * load / 100).max(1);
     let table: Filled<Keystore<2>> = Filled::new(&mut memory, slots as u64, entries, options.seed)?;
@@ -227,11 +236,10 @@ pub(super) fn write_log(args: &Halo, options: &Options, path: &Path) -> Result<b
     let mut random = tidemill_cachesim::random::Random::new(options.seed);
     for _ in 0..options.lookups {
         table.ask(random.below(table.len), &tape);
-        // The simulated machine's addresses: the process's own are others in every run, and a log of them is simulated alike.
         tape.take(&mut memory, &mut touches);
         log.push(1, &touches);
     }
-    std::fs::write(path, log.text())
+    crate::files::write(path, log.text().as_bytes())
         .with_context(|| format!("{}: give a file that can be written", path.display()))?;
     crate::usage::complain(format_args!("{}: {} lookups written", path.display(), log.len()));
     Ok(true)

@@ -1,0 +1,143 @@
+//! Files that are read to a bound, and files that are there whole or not at all.
+
+use crate::usage::{complain, usage};
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is being written under another name, so that who ends the program can take it away.
+static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+fn unfinished() -> MutexGuard<'static, Option<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The text of a file of at most so many bytes. More are not read: a device or a pipe may have no end. `give`: what to give instead.
+///
+/// # Errors
+/// The file cannot be read; bad usage: it is longer than that, or no UTF-8.
+pub(crate) fn text(path: &Path, most: u64, give: &str) -> Result<String> {
+    let name = path.display();
+    let unread = || format!("{name}: cannot be read: {give}");
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).with_context(unread)?;
+    if bytes.len() as u64 > most {
+        return Err(usage(format!("{name}: longer than {most} bytes: {give}")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let right = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        let line = 1 + right.filter(|&&byte| byte == b'\n').count();
+        usage(format!("{name}: line {line}: no UTF-8: {give}"))
+    })
+}
+
+/// Writes a file under another name first: whoever is interrupted, or finds the disk full, leaves what was there before. What is no file of its own (a link, a
+/// pipe) is written as it comes.
+///
+/// # Errors
+/// As the operating system says.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let old = fs::symlink_metadata(path).ok();
+    let (Some(name), true) = (path.file_name(), old.as_ref().is_none_or(fs::Metadata::is_file)) else {
+        return fs::write(path, bytes);
+    };
+    if old.is_some() {
+        // What may not be written is not to be replaced.
+        OpenOptions::new().append(true).open(path)?;
+    }
+    let other = format!("unfinished-{}-{}", std::process::id(), name.to_string_lossy());
+    let other = path.with_file_name(other);
+    let mut known = unfinished();
+    // Where there is no room for another name, the system says what is wrong with this one.
+    let Ok(mut file) = File::create(&other) else { return fs::write(path, bytes) };
+    *known = Some(other.clone());
+    drop(known);
+    let written = file.write_all(bytes).and_then(|()| match &old {
+        Some(old) => file.set_permissions(old.permissions()),
+        None => Ok(()),
+    });
+    let mut known = unfinished();
+    *known = None;
+    let whole = written.and_then(|()| fs::rename(&other, path));
+    if whole.is_err() {
+        // The first fault is the one to be told.
+        let _ = fs::remove_file(&other);
+    }
+    whole
+}
+
+/// From now on Ctrl-C and SIGTERM end the program at once, with the status that shells give them (130, 143), and no half a file stays: for commands that only
+/// compute.
+///
+/// # Errors
+/// The system cannot.
+pub(crate) fn end_on_signals() -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    let end = move || {
+        let Some(signal) = signals.forever().next() else { return };
+        // Held to the end: nothing gets its name any more.
+        let known = unfinished();
+        if let Some(other) = &*known {
+            let _ = fs::remove_file(other);
+        }
+        // On a terminal, in place of the progress.
+        let clear = if io::stderr().is_terminal() { "\r\u{1b}[2K" } else { "" };
+        complain(format_args!("{clear}tidemill: interrupted"));
+        std::process::exit(128 + signal);
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(end).context("cannot watch for signals")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_have_a_bound_and_a_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let of = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            text(&path, 8, "give less").map_err(|error| error.to_string())
+        };
+        assert_eq!(of(b"12345678"), Ok("12345678".to_owned()));
+        assert!(of(b"123456789").is_err_and(|said| said.ends_with("a: longer than 8 bytes: give less")));
+        assert!(of(b"1\n\n2\xff").is_err_and(|said| said.ends_with("a: line 3: no UTF-8: give less")));
+        let endless = text(Path::new("/dev/zero"), 1 << 20, "").unwrap_err().to_string();
+        assert!(endless.contains("longer than 1048576 bytes"), "{endless}");
+    }
+
+    #[test]
+    fn files_are_replaced_as_a_whole() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let names = || {
+            let mut names: Vec<_> =
+                fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        write(&at("new"), b"1").unwrap();
+        assert_eq!(fs::read(at("new")).unwrap(), b"1");
+        fs::set_permissions(at("new"), fs::Permissions::from_mode(0o640)).unwrap();
+        let before = File::open(at("new")).unwrap();
+        write(&at("new"), b"22").unwrap();
+        assert_eq!(fs::read(at("new")).unwrap(), b"22");
+        assert_eq!(fs::metadata(at("new")).unwrap().permissions().mode() & 0o777, 0o640);
+        // Who had it open still has the old one, whole.
+        assert_eq!(io::read_to_string(before).unwrap(), "1");
+        // A link stays one.
+        std::os::unix::fs::symlink("new", at("link")).unwrap();
+        write(&at("link"), b"3").unwrap();
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        assert_eq!(fs::read(at("new")).unwrap(), b"3");
+        assert!(write(&at("absent/new"), b"4").is_err() && write(folder.path(), b"4").is_err());
+        assert_eq!(names(), ["link", "new"], "nothing unfinished is left");
+    }
+}
