@@ -1,5 +1,5 @@
-//! Builds ahead: the root tier mostly waits, for namespaces, daemons and timers. Meanwhile what the tiers behind it need is compiled, by one
-//! job of the lowest priority, so that no test feels it.
+//! Builds ahead: tests wait, those of the root tier mostly, for namespaces, daemons and timers. Meanwhile what the tiers behind it need is
+//! compiled, by one job of the lowest priority, so that no test feels it.
 
 use super::{examples, harness};
 use crate::{env, fuzz, peers, proc};
@@ -39,13 +39,14 @@ impl Ahead {
 /// A tier, and what builds for it.
 type Build = (&'static str, fn() -> Result<()>);
 
-/// What the tiers behind `root` build. What fails here fails there again, and is told there.
+/// What the tiers behind `root` build. What fails here fails there again, and is told there. The command is last: when this is ended the
+/// crate that is at work is lost, and that one is minutes of work.
 pub(super) fn build() -> Result<bool> {
     let builds: [Build; 4] = [
         ("fuzz", fuzz::build_tier),
         ("model", harness::build_model),
-        ("examples", examples::build),
         ("peers", peers::build_runners),
+        ("examples", examples::build),
     ];
     let mut good = true;
     for (name, build) in builds {

@@ -4,7 +4,7 @@
 
 use super::Totals;
 use crate::{env, proc};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -149,13 +149,18 @@ fn judge(capture: &Path) -> Result<usize> {
         tshark.arg("-n").arg("-r").arg(capture).args(["-Y", filter]).args(shown);
         proc::output(&mut tshark)
     };
-    let found = tshark(FILTER, &[])?;
+    // Both at once: what takes time is that it starts.
+    let (found, frames) = std::thread::scope(|scope| {
+        let frames = scope.spawn(|| tshark("frame", &["-T", "fields", "-e", "frame.number"]));
+        (tshark(FILTER, &[]), frames.join())
+    });
+    let (found, frames) = (found?, frames.map_err(|_| anyhow!("counting frames panicked"))??);
     if !found.trim().is_empty() {
         let first: Vec<&str> = found.lines().take(5).collect();
         let count = found.lines().count();
         bail!("{}: tshark finds {count} bad packets:\n{}", capture.display(), first.join("\n"));
     }
-    Ok(tshark("frame", &["-T", "fields", "-e", "frame.number"])?.lines().count())
+    Ok(frames.lines().count())
 }
 
 /// What a run of an example says in the end; its packets are all accounted for.

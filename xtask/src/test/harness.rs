@@ -5,7 +5,7 @@
 //! repeated under ThreadSanitizer. A test that finds that it cannot run prints `skipped: NAME (why)` and returns; it counts
 //! as skipped, not as passed.
 
-use super::Totals;
+use super::{Totals, lanes};
 use crate::{env, proc, python};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
@@ -34,15 +34,30 @@ struct Target {
 }
 
 pub(crate) fn unit() -> Result<Totals> {
-    // No examples: they have no tests, and that they compile is clippy's to say.
-    let mut arguments = vec!["--workspace".to_owned(), "--lib".to_owned(), "--bins".to_owned()];
-    arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name) && !is_loom(name))?));
     let features = ["--features", features()].map(str::to_owned);
-    arguments.extend_from_slice(&features);
+    let arguments = [&units()?[..], &features[..]].concat();
     let mut totals = cargo_test(&arguments, &python::variable().into_iter().collect())?;
     let doc = [&["--workspace".to_owned(), "--doc".to_owned()], &features[..]].concat();
     totals += cargo_test(&doc, &Vec::new())?;
     Ok(totals)
+}
+
+/// Names every test of the tier `unit`.
+fn units() -> Result<Vec<String>> {
+    // No examples: they have no tests, and that they compile is clippy's to say.
+    let mut arguments = vec!["--workspace".to_owned(), "--lib".to_owned(), "--bins".to_owned()];
+    arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name) && !is_loom(name))?));
+    Ok(arguments)
+}
+
+/// Builds what `unit` and `root` run, by all processors: while it runs there is other work for them.
+pub(super) fn build() -> Result<()> {
+    let mut arguments = units()?;
+    if rootless().is_none() {
+        arguments.extend(named(&targets(is_root)?));
+    }
+    arguments.extend(["--features", features()].map(str::to_owned));
+    proc::check(test_command(&arguments, &Vec::new()).arg("--no-run"))
 }
 
 /// All features that can be built here.
@@ -83,9 +98,25 @@ pub(crate) fn real() -> Result<Totals> {
     Ok(totals)
 }
 
+/// Two binaries at a time: each is a `cargo test` of its own, which finds everything built.
 pub(crate) fn root() -> Result<Totals> {
-    let why = (!env::is_root() && !env::in_ci()).then_some("not root");
-    tier(&targets(is_root)?, why, &["--workspace", "--features", FEATURES], &Vec::new())
+    let (targets, why) = (targets(is_root)?, rootless());
+    let (skipped, expected) = expected(&targets, why)?;
+    if why.is_some() || targets.is_empty() {
+        return Ok(skipped);
+    }
+    let flags = ["--workspace", "--features", FEATURES];
+    build_tests(&targets, &flags, &Vec::new())?;
+    let totals = lanes::run(&names(&targets), |name| {
+        let arguments = [&flags[..], &["--test", name]].concat();
+        cargo_test(&arguments.into_iter().map(str::to_owned).collect::<Vec<_>>(), &Vec::new())
+    })?;
+    Ok(all_of(totals, expected))
+}
+
+/// Why the root tier cannot run here.
+fn rootless() -> Option<&'static str> {
+    (!env::is_root() && !env::in_ci()).then_some("not root")
 }
 
 /// Small cases under the model checker; then real threads under ThreadSanitizer, whose flags want a nightly compiler or, as
@@ -189,9 +220,19 @@ fn is_concurrent(name: &str) -> bool {
     name.starts_with("concurrent")
 }
 
-/// Runs the targets, or skips every test in them by name for the reason given. Fewer tests than the sources have is a
-/// failure: a feature may be missing.
+/// Runs the targets, or skips every test in them by name for the reason given.
 fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str], variables: &Variables) -> Result<Totals> {
+    let (skipped, expected) = expected(targets, skip)?;
+    if skip.is_some() || targets.is_empty() {
+        return Ok(skipped);
+    }
+    let mut arguments: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    arguments.extend(named(targets));
+    Ok(all_of(cargo_test(&arguments, variables)?, expected))
+}
+
+/// How many tests the targets' sources have; with a reason to skip them, each is skipped.
+fn expected(targets: &[Target], skip: Option<&str>) -> Result<(Totals, usize)> {
     let mut totals = Totals::default();
     let mut expected = 0;
     for target in targets {
@@ -204,17 +245,16 @@ fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str], variables: &Vari
             }
         }
     }
-    if skip.is_some() || targets.is_empty() {
-        return Ok(totals);
-    }
-    let mut arguments: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    arguments.extend(named(targets));
-    totals = cargo_test(&arguments, variables)?;
+    Ok((totals, expected))
+}
+
+/// Fewer tests than the sources have is a failure: a feature may be missing.
+fn all_of(mut totals: Totals, expected: usize) -> Totals {
     let seen = totals.passed + totals.failed + totals.skipped;
     if seen < expected {
         totals.count(&format!("{seen} tests were seen of {expected} in the sources"), false);
     }
-    Ok(totals)
+    totals
 }
 
 /// `--package NAME` for each target: less to build than the workspace.
@@ -222,11 +262,16 @@ fn packages(targets: &[Target]) -> Vec<&str> {
     targets.iter().flat_map(|target| ["--package", &target.package]).collect()
 }
 
-/// `--test NAME` for each target, once: several crates have one of the same name, and cargo runs them all for one mention.
-fn named(targets: &[Target]) -> Vec<String> {
+/// The targets' names, each once: several crates have one of the same name, and cargo runs them all for one mention.
+fn names(targets: &[Target]) -> Vec<&str> {
     let mut names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
     names.dedup();
-    names.into_iter().flat_map(|name| ["--test".to_owned(), name.to_owned()]).collect()
+    names
+}
+
+/// `--test NAME` for each name.
+fn named(targets: &[Target]) -> Vec<String> {
+    names(targets).into_iter().flat_map(|name| ["--test".to_owned(), name.to_owned()]).collect()
 }
 
 /// The workspace's integration tests whose name is wanted, sorted by name.
@@ -284,12 +329,20 @@ fn test_command(arguments: &[String], variables: &Variables) -> Command {
 fn cargo_test(arguments: &[String], variables: &Variables) -> Result<Totals> {
     let mut command = test_command(arguments, variables);
     command.args(["--", "--show-output"]);
+    let turn = || SHOWING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut reader = Reader::new(|line| println!("{line}"));
-    let ok = proc::lines(&mut command, |line| reader.line(line))?;
+    let ok = proc::lines(&mut command, |line| {
+        let _turn = turn();
+        reader.line(line);
+    })?;
+    let _turn = turn();
     let (totals, said) = reader.end(ok);
     FAILURES.lock().unwrap_or_else(PoisonError::into_inner).extend(said);
     Ok(totals)
 }
+
+/// Another lane may show something: what is shown of one binary stays together.
+static SHOWING: Mutex<()> = Mutex::new(());
 
 /// What failing tests have said, to be said again at the end: a log that was cut has its end.
 static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -4,6 +4,7 @@
 mod ahead;
 mod examples;
 mod harness;
+mod lanes;
 mod peers;
 
 use crate::{env, fuzz, setup};
@@ -19,7 +20,7 @@ pub(crate) struct Options {
     /// Seconds of fuzzing per target
     #[arg(long, default_value_t = 10)]
     fuzz_seconds: u32,
-    /// Only build what the tiers behind `root` need
+    /// Only build what the tiers from `real` on need
     #[arg(long, hide = true)]
     build_ahead: bool,
 }
@@ -28,10 +29,10 @@ pub(crate) struct Options {
 enum Tier {
     /// Everything that needs nothing but Rust and a C compiler; doc tests too
     Unit,
-    /// Tests named real_*, on the data that TIDEMILL_DATA names
-    Real,
     /// tests/root_*: namespaces, veth, AF_PACKET, AF_XDP
     Root,
+    /// Tests named real_*, on the data that TIDEMILL_DATA names
+    Real,
     /// Concurrency: small cases under the model checker, tests with threads under ThreadSanitizer
     Model,
     /// The runners of peers build and answer like the reference
@@ -45,8 +46,8 @@ enum Tier {
 impl Tier {
     const ALL: [(Tier, &str); 7] = [
         (Tier::Unit, "unit"),
-        (Tier::Real, "real"),
         (Tier::Root, "root"),
+        (Tier::Real, "real"),
         (Tier::Model, "model"),
         (Tier::Peers, "peers"),
         (Tier::Fuzz, "fuzz"),
@@ -118,22 +119,23 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         bail!("set-up failed, and nothing may be skipped in CI");
     }
     let mut total = Totals::default();
-    let mut ahead = None;
+    let mut ahead = if options.tier.is_none() { build_first()? } else { None };
     for (tier, name) in Tier::ALL {
         if options.tier.is_some_and(|only| only != tier) {
             continue;
         }
         println!("== tier {name}");
         let start = Instant::now();
-        match tier {
-            Tier::Root if options.tier.is_none() => ahead = ahead::Ahead::start()?,
-            Tier::Model => ahead.take().into_iter().for_each(ahead::Ahead::end),
-            _ => {}
+        // From here on there is more to compute than to wait for.
+        if tier == Tier::Real
+            && let Some(ahead) = ahead.take()
+        {
+            ahead.end();
         }
         let totals = match tier {
             Tier::Unit => harness::unit(),
-            Tier::Real => harness::real(),
             Tier::Root => harness::root(),
+            Tier::Real => harness::real(),
             Tier::Model => harness::model(),
             Tier::Peers => peers::run(),
             Tier::Fuzz => fuzz::tier(options.fuzz_seconds),
@@ -153,4 +155,17 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     println!("{total}");
     Ok(total.failed == 0)
+}
+
+/// Builds the tests of `unit` and `root`; then a process begins to build what the tiers behind them need.
+fn build_first() -> Result<Option<ahead::Ahead>> {
+    println!("== build");
+    let start = Instant::now();
+    if let Err(error) = harness::build() {
+        // The tier that needs it fails of it again, and is counted.
+        println!("{error:#}");
+        return Ok(None);
+    }
+    println!("== build: {:.1} s", start.elapsed().as_secs_f64());
+    ahead::Ahead::start()
 }
