@@ -203,8 +203,7 @@ fn tell(
     });
     match said(&slot.question, &answer.decision) {
         None => counters.one(Counter::Undecided),
-        Some(_) if slot.version != outbox.version(cx.now_ns) => counters.one(Counter::DecisionsOutdated),
-        Some(decision) => outbox.put(cx, settings, counters, slot.peer, Message::Decision(decision)),
+        Some(decision) => outbox.decide(cx, settings, counters, slot.peer, decision, slot.version),
     }
 }
 
