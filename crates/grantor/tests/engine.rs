@@ -263,4 +263,5 @@ fn parameters_are_checked_by_who_asks_for_them() {
         error("name = \"colour\"").contains("give one of allow-list, deny-list, source-authentication, aimd")
     );
     assert!(error("file = \"none.lua\"").contains("none.lua: "));
+    assert_eq!(error("file = \"/dev/null\""), "/dev/null: not a file");
 }

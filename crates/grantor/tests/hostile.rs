@@ -188,6 +188,8 @@ fn errors_of_every_kind_are_errors() {
         ("sorting a very long list", "return table.sort(table.create(70000, 1))"),
         ("rep as a method", "return ('x'):rep(2 ^ 30)"),
         ("rep of NaN", "return string.rep('x', 0 / 0)"),
+        ("rep by a text", "return string.rep('x', '3000000')"),
+        ("rep of a number", "return string.rep(1, 3000000)"),
         ("a very long pattern", "return string.find('a', string.rep('a', 300))"),
         ("a search in a very long text", "return string.find(string.rep('a', 100000), 'b', 1, true)"),
         ("files", "return io.open('/etc/passwd')"),
@@ -199,6 +201,26 @@ fn errors_of_every_kind_are_errors() {
         ("the collector", "return collectgarbage('count')"),
     ] {
         contained(name, body, Failure::Error);
+    }
+}
+
+/// What is handed over is copied out of the memory that a script is held to: nothing long is, and nothing is left out in silence.
+#[test]
+fn what_makes_a_cookie_is_short() {
+    for (of, wanted) in [
+        (
+            "ports = { string.rep('9', 1000000) }",
+            "program_of: ports: give numbers, switches, texts of at most",
+        ),
+        ("ports = { 80, {} }", "program_of: ports: give numbers"),
+        ("ports = { 80 }, direct = print", "program_of: direct: give numbers"),
+        ("[string.rep('x', 1000000)] = 1", "program_of: a name of more than 64 bytes"),
+    ] {
+        let place = Place::default();
+        let asks = format!("return program_of('tcp-services', {{ rate = 1, {of} }})");
+        let mut engine = place.script(&format!("function decide(q)\n{asks}\nend"), "").unwrap();
+        assert_eq!(decide(&mut engine, 0, &[question(1)])[0].failure, Some(Failure::Error), "{of}");
+        assert!(place.lines()[0].contains(wanted), "{of}: {:?}", place.lines());
     }
 }
 

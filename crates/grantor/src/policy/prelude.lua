@@ -78,8 +78,10 @@ bound(string, "split", function(s, separator)
 	text(s, TEXT, "split")
 	text(separator, PATTERN, "split")
 end)
+-- It takes numbers for texts, and texts for numbers.
 bound(string, "rep", function(s, n)
-	if type(s) == "string" and type(n) == "number" and not (math.max(#s, 1) * n <= 1048576) then
+	local many = tonumber(n)
+	if (type(s) == "string" or type(s) == "number") and many and not (math.max(#tostring(s), 1) * many <= 1048576) then
 		error("rep: more than 1048576 bytes", 3)
 	end
 end)

@@ -289,6 +289,39 @@ fn what_was_granted_passes_while_it_is_asked_about_again() {
     assert_eq!(judge(&mut gate, 2 * SECOND, &[to(5)]), [Fate::Route]);
 }
 
+/// A program whose word means nothing: the packet is dropped as declined, and that is counted; the flow keeps its program.
+#[test]
+fn a_program_that_fails_declines_and_is_counted() {
+    // r0 is so much; that is all.
+    let says = |value: u8| [0xb7, 0, 0, 0, value, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+    let fails = Program::from_code(&says(0), &says(65), "fails").unwrap();
+    let mut gate: Gate<u32, 1> = Gate::new(&size(100), Catalog::of([fails])).unwrap();
+    let (mut counters, mut fates) = (Counters::default(), [Fate::Route; 2]);
+    let mut judge = |gate: &mut Gate<u32, 1>| {
+        with_law(|rules| {
+            let now = Now {
+                ns: SECOND,
+                rules: Rules { policies: rules.policies, choices: rules.choices },
+                order: Order::OnePass,
+                driver: Driver::Group,
+                grace_ns: GRACE,
+                ip: &|_| &TCP,
+            };
+            gate.decide(&now, &mut counters, &[to(5), to(6)], &mut fates);
+        });
+        let counts = [Counter::Programs, Counter::ProgramFaults, Counter::Declined];
+        (fates.map(|fate| fate == Fate::Declined), counts.map(|count| counters.get(count)))
+    };
+    assert_eq!(judge(&mut gate), ([false, false], [0, 0, 0]));
+    let cookie = Brought::new(&[]).unwrap();
+    let verdict = Verdict::Bpf { expire_s: 5, program: 0, cookie };
+    assert_eq!(apply(&mut gate, SECOND, (5, 7), &verdict, None), Applied::Done);
+    for failed in 1..4 {
+        assert_eq!(judge(&mut gate), ([true, false], [failed; 3]));
+        assert_eq!(gate.programs(), 1);
+    }
+}
+
 #[test]
 fn a_program_is_shown_and_its_place_comes_back() {
     let (mut gate, mut judge) = judge(1000);
