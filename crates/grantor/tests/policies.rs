@@ -73,7 +73,8 @@ fn allow_list() {
         "name = \"allow-list\"\nparameters = { file = \"allow.txt\", rate = 500, expire = 40, decline = 9 }";
     let mut engine = place.engine(more).unwrap();
     let mut answer = |question: &Question| ask(&place, &mut engine, 0, question);
-    let expected = Decision::Granted { rate_kib_s: 500, expire_s: 40, renew_ms: 30_000, step_ms: 1000 };
+    let (renew_ms, step_ms) = (30_000, 1000);
+    let expected = Decision::Granted { rate_kib_s: 500, expire_s: 40, renew_ms, step_ms, direct: false };
     let inside = answer(&from([192, 0, 2, 200]));
     assert_eq!((inside.decision, inside.forward), (expected, true));
     assert_eq!(answer(&from6(0x2001_0db8 << 96 | 5)).decision, expected);
@@ -120,7 +121,8 @@ fn source_authentication() {
     let mut at = |now_ns, question: &Question| ask(&place, &mut engine, now_ns, question);
     // As a client does it: SYN, then a segment of the open connection, which is renewal's.
     let trial = at(0, &packet(1, SYN, 41));
-    let expected = Decision::Granted { rate_kib_s: 3, expire_s: 5, renew_ms: 20, step_ms: 20 };
+    let (renew_ms, step_ms) = (20, 20);
+    let expected = Decision::Granted { rate_kib_s: 3, expire_s: 5, renew_ms, step_ms, direct: false };
     assert_eq!((trial.decision, trial.forward), (expected, true));
     assert_eq!(granted(&at(10 * MS, &packet(1, ACK, 2))), Some(3), "too early");
     assert_eq!(granted(&at(25 * MS, &packet(1, ACK | 0x08, 2))), Some(900));

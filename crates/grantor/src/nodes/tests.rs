@@ -394,6 +394,17 @@ fn decisions_go_in_one_datagram_for_each_gatekeeper() {
     assert_eq!(counters.get(Counter::DecisionsMerged), 1);
 }
 
+#[test]
+fn a_grant_may_be_direct() {
+    let mut bench = Bench::new("function decide(q) return granted { rate = 100, direct = true } end", "");
+    let (_, out) = bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
+    let said: Vec<_> =
+        out.iter().filter(|(to, _)| *to == "lookup4").map(|(_, ip)| heard(ip, START).1).collect();
+    let verdict =
+        Said::Granted { rate_kib_s: 100, expire_s: 60, renew_ms: 45_000, step_ms: 1000, direct: true };
+    assert_eq!(said, [vec![Message::Decision(Decision { flow: flow(0), verdict })]]);
+}
+
 /// More decisions than go into a datagram go in several.
 #[test]
 fn a_burst_of_requests_is_answered_in_few_datagrams() {
