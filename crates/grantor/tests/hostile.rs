@@ -214,7 +214,7 @@ fn what_makes_a_cookie_is_short() {
             "program_of: ports: give numbers, switches, texts of at most",
         ),
         ("ports = { 80, {} }", "program_of: ports: give numbers"),
-        ("ports = { 80 }, direct = print", "program_of: direct: give numbers"),
+        ("ports = { 80 }, direct = granted", "program_of: direct: give numbers"),
         ("[string.rep('x', 1000000)] = 1", "program_of: a name of more than 64 bytes"),
     ] {
         let place = Place::default();
