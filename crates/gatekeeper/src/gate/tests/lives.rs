@@ -296,28 +296,36 @@ fn a_program_that_fails_declines_and_is_counted() {
     let says = |value: u8| [0xb7, 0, 0, 0, value, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
     let fails = Program::from_code(&says(0), &says(65), "fails").unwrap();
     let mut gate: Gate<u32, 1> = Gate::new(&size(100), Catalog::of([fails])).unwrap();
-    let (mut counters, mut fates) = (Counters::default(), [Fate::Route; 2]);
-    let mut judge = |gate: &mut Gate<u32, 1>| {
-        with_law(|rules| {
-            let now = Now {
-                ns: SECOND,
-                rules: Rules { policies: rules.policies, choices: rules.choices },
-                order: Order::OnePass,
-                driver: Driver::Group,
-                grace_ns: GRACE,
-                ip: &|_| &TCP,
-            };
-            gate.decide(&now, &mut counters, &[to(5), to(6)], &mut fates);
-        });
-        let counts = [Counter::Programs, Counter::ProgramFaults, Counter::Declined];
-        (fates.map(|fate| fate == Fate::Declined), counts.map(|count| counters.get(count)))
+    let domain = Domain::new();
+    let reader = domain.register();
+    let all = policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1]);
+    let control = Policies::new(&domain, Action::Route, &[all], 0, Vec::new()).unwrap();
+    let (fib, choices) = control.views();
+    let choices = || choices.get(&reader);
+    let judge = |gate: &mut Gate<u32, 1>, counters: &mut Counters| {
+        let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+        let now = Now {
+            ns: SECOND,
+            rules,
+            order: Order::OnePass,
+            driver: Driver::Group,
+            grace_ns: GRACE,
+            ip: &|_| &TCP,
+        };
+        let seen = [to(5), to(6)];
+        let mut fates = [Fate::Route; 2];
+        gate.decide(&now, counters, &seen, &mut fates);
+        fates.map(|fate| fate == Fate::Declined)
     };
-    assert_eq!(judge(&mut gate), ([false, false], [0, 0, 0]));
+    let mut counters = Counters::default();
+    assert_eq!(judge(&mut gate, &mut counters), [false, false]);
     let cookie = Brought::new(&[]).unwrap();
     let verdict = Verdict::Bpf { expire_s: 5, program: 0, cookie };
     assert_eq!(apply(&mut gate, SECOND, (5, 7), &verdict, None), Applied::Done);
     for failed in 1..4 {
-        assert_eq!(judge(&mut gate), ([true, false], [failed; 3]));
+        assert_eq!(judge(&mut gate, &mut counters), [true, false]);
+        let counts = [Counter::Programs, Counter::ProgramFaults, Counter::Declined];
+        assert_eq!(counts.map(|count| counters.get(count)), [failed; 3]);
         assert_eq!(gate.programs(), 1);
     }
 }
