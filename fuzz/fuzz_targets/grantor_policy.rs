@@ -133,6 +133,7 @@ fn expected(question: &Question) -> Option<Decision> {
             expire_s: whole(1, 1, MOST)?,
             renew_ms: whole(2, 0, MOST)?,
             step_ms: whole(3, 0, MOST)?,
+            direct: question.dscp % 4 >= 2,
         },
         1 => Decision::Declined { expire_s: whole(0, 1, MOST)? },
         2 => Decision::Program {

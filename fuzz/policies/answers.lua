@@ -11,6 +11,7 @@ function decide(q)
 	return {
 		kind = KINDS[1 + q.protocol % 5],
 		forward = q.dscp % 2 == 1,
+		direct = q.dscp % 4 >= 2,
 		a = a,
 		b = b,
 		c = c,

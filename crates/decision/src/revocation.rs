@@ -9,7 +9,8 @@
 //! A version has 32 bits and is any number that rises; a flow has 8 bits for it, its **rank**: versions counted in the order in which they were first heard
 //! of, from 1 to 255 and around. Rank 0 is that of decisions which cannot be revoked (an operator's). Ranks are counted for all Grantors together, so that
 //! a flow whose Grantor has failed is judged by the one that stands in; each Grantor has its first living rank. A new rank is begun only by a Grantor that
-//! has used the newest one already for an older version: if a hundred Grantors go from 41 to 42, that is one rank.
+//! has used the newest one already for an older version: if a hundred Grantors go from 41 to 42, that is one rank. And by a revocation, while another Grantor
+//! has the newest one for a version that it has not begun by a revocation itself: what that one has decided as a stand-in is to fall as well.
 //!
 //! **One worker owns one of these for each family**, and hears of revocations as it hears of decisions: nothing is shared, no flow is visited.
 //!
@@ -77,6 +78,8 @@ struct Known {
     count: usize,
     /// Below this nothing counts.
     below: u32,
+    /// The highest version that a revocation, of whatever destinations, has begun: nothing older has its rank by this Grantor.
+    revoked: Option<u32>,
 }
 
 impl Known {
@@ -194,8 +197,9 @@ impl<A: Copy + Ord> Revocations<A> {
         let versions = self.known[known].versions();
         let rank = match versions.iter().find(|(version, _)| *version >= below) {
             Some((_, rank)) => *rank,
-            None => self.hold(now_ns, known, below)?,
+            None => self.hold_apart(now_ns, known, below)?,
         };
+        self.known[known].revoked = self.known[known].revoked.max(Some(below));
         if let Some((first, last)) = to {
             let new = Prefix { grantor, first, last, below, rank, since_ns: now_ns };
             let same = |old: &&mut Prefix<A>| (old.grantor, old.first, old.last) == (grantor, first, last);
@@ -249,6 +253,25 @@ impl<A: Copy + Ord> Revocations<A> {
         let used = self.known[known].versions().last().map(|(_, rank)| *rank);
         if used == Some(self.newest) {
             self.begin(now_ns)?;
+        }
+        self.known[known].push(version, self.newest);
+        Ok(self.newest)
+    }
+
+    /// The same for a version that a revocation begins: no decision that is older has its rank, whosever it is.
+    fn hold_apart(&mut self, now_ns: u64, known: usize, version: u32) -> Result<u8, Late> {
+        let newest = self.newest;
+        let own = self.known[known].versions().iter().any(|(_, rank)| *rank == newest);
+        let older = |other: &Known| {
+            let mut versions = other.versions().iter();
+            versions.any(|(version, rank)| *rank == newest && Some(*version) != other.revoked)
+        };
+        if own || self.known.iter().any(older) {
+            let begun = self.begin(now_ns);
+            // Where there is no rank for it: better one with what stand-ins have decided than none.
+            if own {
+                begun?;
+            }
         }
         self.known[known].push(version, self.newest);
         Ok(self.newest)

@@ -38,8 +38,13 @@ impl Catalog {
                 return Err(wrong("number", format!("{number} is {} already", there.name())));
             }
             let name = file.display();
-            let bytes =
-                std::fs::metadata(file).map_err(|error| wrong("file", format!("{name}: {error}")))?.len();
+            let metadata = std::fs::metadata(file);
+            let metadata = metadata.map_err(|error| wrong("file", format!("{name}: {error}")))?;
+            // Opening a pipe would wait for whoever writes to it, and a device may have no end.
+            if !metadata.is_file() {
+                return Err(wrong("file", format!("{name}: not a file")));
+            }
+            let bytes = metadata.len();
             if bytes > MAX_OBJECT as u64 {
                 return Err(wrong("file", format!("{name}: {bytes} bytes are more than {MAX_OBJECT}")));
             }
@@ -48,6 +53,14 @@ impl Catalog {
             *place = Some(program.map_err(|error| wrong("file", error.to_string()))?);
         }
         Ok(Catalog(programs.into()))
+    }
+
+    /// These, from number 0 on.
+    #[cfg(test)]
+    pub(crate) fn of(programs: impl IntoIterator<Item = Program>) -> Self {
+        let mut places: Vec<Option<Program>> = programs.into_iter().map(Some).collect();
+        places.resize_with(1 + usize::from(u8::MAX), || None);
+        Catalog(places.into())
     }
 
     /// A program's name.
@@ -151,5 +164,23 @@ impl Programs {
             Ruling::Request { dscp } => Act::Request { dscp },
             Ruling::Fault => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_program_is_refused_with_its_place() {
+        for (number, file, wanted) in [
+            (4, "/dev/null", "gatekeeper.program[0].number: 4 is tcp-services already"),
+            (5, "/dev/null", "gatekeeper.program[0].file: /dev/null: not a file"),
+            (5, "/nowhere/p.o", "gatekeeper.program[0].file: /nowhere/p.o: "),
+        ] {
+            let configured = [ProgramConfig { number, file: file.into() }];
+            let error = Catalog::new(&configured).map(drop).unwrap_err().to_string();
+            assert!(error.starts_with(wanted), "{error}");
+        }
     }
 }

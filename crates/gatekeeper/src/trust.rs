@@ -45,7 +45,12 @@ pub(crate) struct Trust {
     pub(crate) tolerance_ns: u64,
     /// In order of their addresses.
     pub(crate) peers: Vec<Peer>,
+    /// The last ones that have left: what was taken of theirs stays taken if they come back.
+    gone: Vec<Peer>,
 }
+
+/// Grantors that have left and are remembered: so many, with 8 KiB for each key.
+const MOST_GONE: usize = 64;
 
 impl Trust {
     /// The Grantor with this address.
@@ -61,7 +66,8 @@ impl Trust {
             (None, _) => Vec::new(),
         };
         let peer = |address: &IpAddr| {
-            let before = self.peer(*address);
+            let gone = || self.gone.iter().find(|peer| peer.address == *address);
+            let before = self.peer(*address).or_else(gone);
             let window = |place: &Option<usize>| {
                 before.and_then(|peer| peer.windows.get((*place)?).cloned()).unwrap_or_default()
             };
@@ -71,7 +77,11 @@ impl Trust {
                 pulse: before.map(|peer| peer.pulse.clone()).unwrap_or_default(),
             }
         };
-        Trust { peers: addresses.iter().map(peer).collect(), keys, tolerance_ns }
+        let left = self.gone.iter().chain(&self.peers).map(|peer| peer.address);
+        let left = left.filter(|address| addresses.binary_search(address).is_err());
+        let mut gone: Vec<Peer> = left.map(|address| peer(&address)).collect();
+        gone.drain(..gone.len().saturating_sub(MOST_GONE));
+        Trust { peers: addresses.iter().map(peer).collect(), gone, keys, tolerance_ns }
     }
 
     /// What holds for these keys and Grantors, if that is anything else.
@@ -241,6 +251,27 @@ mod tests {
         let trust = trust.changed(other, 9, &[one, two]).unwrap();
         assert!(window(&trust, one, 0).take(STAMP));
         assert!(trust.changed(None, 9, &[one, two]).unwrap().peers.is_empty());
+    }
+
+    /// Who leaves the policies and comes back is no new Grantor: nothing that it has said counts a second time.
+    #[test]
+    fn windows_wait_for_who_comes_back() {
+        let [one, two] = addresses(&[1, 2])[..] else { unreachable!() };
+        let trust = Trust::default().changed(ring(&[1]), 9, &[one, two]).unwrap();
+        assert!(trust.peer(one).unwrap().windows[0].take(STAMP));
+        let trust = trust.changed(ring(&[1]), 9, &[two]).unwrap();
+        assert!(trust.peer(one).is_none());
+        let trust = trust.changed(ring(&[2, 1]), 9, &[two]).unwrap();
+        let trust = trust.changed(ring(&[2, 1]), 9, &[one, two]).unwrap();
+        let windows = &trust.peer(one).unwrap().windows;
+        assert!(!windows[1].take(STAMP) && windows[0].take(STAMP) && trust.gone.is_empty());
+        // The last ones.
+        let crowd: Vec<u8> = (100..=100 + MOST_GONE as u8).collect();
+        let trust = trust.changed(ring(&[2, 1]), 9, &addresses(&crowd)).unwrap();
+        let trust = trust.changed(ring(&[2, 1]), 9, &[two]).unwrap();
+        assert_eq!(trust.gone.len(), MOST_GONE);
+        let last = addresses(&crowd);
+        assert_eq!(trust.gone.last().map(|peer| peer.address), last.last().copied());
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum Decision {
         renew_ms: u32,
         /// and so does the first after each so many more.
         step_ms: u32,
+        /// Packets go to the destination itself, not by way of the Grantor; those that ask for renewal do not.
+        direct: bool,
     },
     /// A flow program decides at the Gatekeeper.
     Program {

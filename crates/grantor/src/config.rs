@@ -103,7 +103,9 @@ impl PolicySection {
                 seconds(expire_s)?;
                 range("policy.fail_safe.rate", rate.into(), 1, u32::MAX.into())?;
                 let renew_ms = expire_s * 750;
-                let decision = Decision::Granted { rate_kib_s: rate, expire_s, renew_ms, step_ms: 1000 };
+                let step_ms = 1000;
+                let decision =
+                    Decision::Granted { rate_kib_s: rate, expire_s, renew_ms, step_ms, direct: false };
                 Ok(FailSafe { decision, forward: true })
             }
         }
@@ -145,7 +147,8 @@ mod tests {
         assert_eq!(section.parameters["strict"], Parameter::Switch(true));
         let ports = vec![Parameter::Number(80.0), Parameter::Number(443.0)];
         assert_eq!(section.parameters["ports"], Parameter::List(ports));
-        let granted = Decision::Granted { rate_kib_s: 8, expire_s: 60, renew_ms: 45_000, step_ms: 1000 };
+        let (renew_ms, step_ms) = (45_000, 1000);
+        let granted = Decision::Granted { rate_kib_s: 8, expire_s: 60, renew_ms, step_ms, direct: false };
         assert_eq!(section.fail_safe().unwrap(), FailSafe { decision: granted, forward: true });
         assert!(toml::from_str::<PolicySection>("colour = 1").is_err());
         assert!(toml::from_str::<PolicySection>("fail_safe = { action = \"decline\" }").is_err());

@@ -2,12 +2,14 @@
 //! speaks.
 //!
 //! ```text
-//!  answers --put--> [ Gatekeeper 1: up to 51 messages ] --flush, once per turn--> datagrams of 1,452 bytes at most, from the address that it sent to
-//!                   [ Gatekeeper 2: ...               ]
+//!  answers --decide--> [ Gatekeeper 1: up to 42 messages ] --flush, once per turn--> datagrams of 1,232 bytes at most, from the address that it sent to
+//!                      [ Gatekeeper 2: ...               ]
 //! ```
 //! - A Gatekeeper gets what was decided in one turn in one datagram; more only if it does not fit. Of several decisions on one flow the last one goes.
+//! - **No path has to cut one**: Gatekeepers take no fragments, and what is too long for a link would be lost again and again, for we are not told.
 //! - **The policy's version** rises with every reload and revocation, and begins with the second of the start: so it also rises over restarts, unless more than
 //!   one change came for every second that the Grantor ran.
+//! - **A datagram has the version that its decisions were made by**. What still waits when the version rises is not sent: under the new one it would outlive its revocation.
 //! - In the second of the start nothing is sent (`tidemill_decision::replay::Stamps`): who asks then asks again.
 
 use crate::section::Settings;
@@ -20,16 +22,16 @@ use tidemill_decision::authenticated::{Header, Message, Writer};
 use tidemill_decision::interoperable;
 use tidemill_decision::keys::{Direction, Ends};
 use tidemill_decision::replay::Stamps;
-use tidemill_decision::{GATEKEEPER_PORT, GRANTOR_PORT};
+use tidemill_decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT};
 use tidemill_graph::Context;
 use tidemill_ip::datagram::datagram;
 
 /// Messages for one Gatekeeper that wait at most: as many grants of IPv4 as go into a datagram.
-const MOST: usize = 51;
+const MOST: usize = 42;
 /// Gatekeepers that a node has messages for at a time.
 const BOXES: usize = 32;
-/// The longest payload, for paths of 1,500 bytes and either family.
-const PAYLOAD: usize = 1452;
+/// The longest payload: with UDP and IPv6 the 1,280 bytes that every link takes (RFC 8200, 5).
+const PAYLOAD: usize = 1232;
 
 /// A Gatekeeper, and how it knows us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,6 +90,8 @@ pub(crate) struct Outbox {
     spare: Vec<Vec<Message>>,
     /// Where Gatekeepers that were not known here are named.
     met: Arc<ArrayQueue<Peer>>,
+    /// The policy's version by which all decisions in the boxes were made.
+    by: u32,
     /// The node's outputs to the lookups of IPv4 and IPv6.
     outputs: [u8; 2],
 }
@@ -95,14 +99,46 @@ pub(crate) struct Outbox {
 impl Outbox {
     pub(crate) fn new(voice: Arc<Voice>, met: Arc<ArrayQueue<Peer>>, outputs: [u8; 2]) -> Self {
         let spare = (0..BOXES).map(|_| Vec::with_capacity(MOST)).collect();
-        Outbox { voice, boxes: Vec::with_capacity(BOXES), spare, met, outputs }
+        Outbox { voice, boxes: Vec::with_capacity(BOXES), spare, met, by: 0, outputs }
     }
 
     pub(crate) fn version(&self, now_ns: u64) -> u32 {
         self.voice.version(now_ns)
     }
 
-    /// Puts a message into a Gatekeeper's box; one that is full is sent first.
+    /// Puts a decision, made by this version of the policy, into a Gatekeeper's box; not if there is another version by now.
+    pub(crate) fn decide(
+        &mut self,
+        cx: &mut Context<'_>,
+        settings: &Settings,
+        counters: &mut Counters,
+        peer: Peer,
+        decision: Decision,
+        version: u32,
+    ) {
+        self.renew(cx.now_ns, counters);
+        if version != self.by {
+            counters.one(Counter::DecisionsOutdated);
+            return;
+        }
+        self.put(cx, settings, counters, peer, Message::Decision(decision));
+    }
+
+    /// Forgets decisions in the boxes that were made by a version that is over.
+    fn renew(&mut self, now_ns: u64, counters: &mut Counters) {
+        let version = self.voice.version(now_ns);
+        if self.by == version {
+            return;
+        }
+        self.by = version;
+        for Letterbox { messages, .. } in &mut self.boxes {
+            let before = messages.len();
+            messages.retain(|message| !matches!(message, Message::Decision(_)));
+            counters.add(Counter::DecisionsOutdated, (before - messages.len()) as u64);
+        }
+    }
+
+    /// Puts a message into a Gatekeeper's box; one that is full is sent first. Decisions go by [`decide`](Self::decide).
     pub(crate) fn put(
         &mut self,
         cx: &mut Context<'_>,
@@ -126,7 +162,7 @@ impl Outbox {
             }
         }
         if letters.messages.len() >= MOST {
-            send(cx, settings, &self.voice, counters, letters, self.outputs);
+            send(cx, settings, (&self.voice, self.by), counters, letters, self.outputs);
         }
         letters.messages.push(message);
     }
@@ -149,7 +185,7 @@ impl Outbox {
         let oldest = self.boxes.iter().enumerate().min_by_key(|(_, letters)| letters.used_ns);
         let at = oldest.map_or(0, |(at, _)| at);
         if let Some(letters) = self.boxes.get_mut(at) {
-            send(cx, settings, &self.voice, counters, letters, self.outputs);
+            send(cx, settings, (&self.voice, self.by), counters, letters, self.outputs);
             letters.peer = peer;
         }
         at
@@ -157,17 +193,18 @@ impl Outbox {
 
     /// Sends all that waits.
     pub(crate) fn flush(&mut self, cx: &mut Context<'_>, settings: &Settings, counters: &mut Counters) {
+        self.renew(cx.now_ns, counters);
         for letters in &mut self.boxes {
-            send(cx, settings, &self.voice, counters, letters, self.outputs);
+            send(cx, settings, (&self.voice, self.by), counters, letters, self.outputs);
         }
     }
 }
 
-/// Sends what is in a box, and empties it.
+/// Sends what is in a box, whose decisions were made by this version, and empties it.
 fn send(
     cx: &mut Context<'_>,
     settings: &Settings,
-    voice: &Voice,
+    voice: (&Voice, u32),
     counters: &mut Counters,
     letters: &mut Letterbox,
     outputs: [u8; 2],
@@ -203,13 +240,13 @@ fn send(
 /// A payload with as many of the messages as fit, and how many these are; none if nothing can be said now.
 fn write<'a>(
     settings: &Settings,
-    voice: &Voice,
+    (voice, policy_version): (&Voice, u32),
     now_ns: u64,
     peer: &Peer,
     messages: &[Message],
     buffer: &'a mut [u8; PAYLOAD],
 ) -> Option<(usize, &'a [u8])> {
-    let (stamps, policy_version) = voice.begin(now_ns);
+    let (stamps, _) = voice.begin(now_ns);
     let Some(keys) = &settings.keys else {
         let mut taken = 0;
         let mut writer = interoperable::Writer::new(buffer).ok()?;

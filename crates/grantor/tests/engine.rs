@@ -55,9 +55,10 @@ fn every_kind_of_answer_arrives_as_it_was_made() {
         if n == 3 then return declined { expire = 7 } end\n\
         if n == 4 then return declined { forward = true } end\n\
         if n == 5 then return program { index = 3, expire = 9, cookie = 'abcdefgh' } end\n\
+        if n == 7 then return granted { rate = 9, direct = true } end\n\
         return undecided()\nend";
     let mut engine = place.script(script, "").unwrap();
-    let questions: Vec<Question> = (1..=6).map(question).collect();
+    let questions: Vec<Question> = (1..=8).map(question).collect();
     let answers = decide(&mut engine, 0, &questions);
     let decisions: Vec<_> = answers.iter().map(|answer| (answer.decision, answer.forward)).collect();
     let granted = |rate_kib_s, expire_s, renew_ms, step_ms| Decision::Granted {
@@ -65,6 +66,7 @@ fn every_kind_of_answer_arrives_as_it_was_made() {
         expire_s,
         renew_ms,
         step_ms,
+        direct: false,
     };
     assert_eq!(decisions[0], (granted(100, 20, 5000, 250), true));
     assert_eq!(decisions[1], (granted(u32::MAX - 1, 60, 45_000, 1000), false), "fractions are cut off");
@@ -75,6 +77,8 @@ fn every_kind_of_answer_arrives_as_it_was_made() {
     };
     assert_eq!(cookie.bytes(), b"abcdefgh");
     assert_eq!(decisions[5], (Decision::None, false));
+    assert!(matches!(decisions[6], (Decision::Granted { rate_kib_s: 9, direct: true, .. }, true)));
+    assert_eq!(decisions[7], (Decision::None, false));
 }
 
 #[test]
@@ -118,7 +122,8 @@ fn a_spent_state_is_made_anew_at_most_once_a_second() {
         return granted { rate = 1 + #kept }\nend";
     let mut engine = place.script(script, "memory_mib = 8").unwrap();
     let ask = |engine: &mut Engine, now_ns, source| decide(engine, now_ns, &[question(source)])[0];
-    let one = Decision::Granted { rate_kib_s: 1, expire_s: 60, renew_ms: 45_000, step_ms: 1000 };
+    let (renew_ms, step_ms) = (45_000, 1000);
+    let one = Decision::Granted { rate_kib_s: 1, expire_s: 60, renew_ms, step_ms, direct: false };
     assert_eq!(ask(&mut engine, 0, 1).failure, Some(Failure::Memory));
     // At once, and the script has forgotten what filled the memory.
     assert_eq!(ask(&mut engine, 1, 2).decision, one);
@@ -141,8 +146,9 @@ fn a_state_made_anew_keeps_what_the_script_keeps() {
         );
         let mut engine = place.script(&script, "memory_mib = 8").unwrap();
         let mut ask = |now_ns, source| decide(&mut engine, now_ns, &[question(source)])[0];
+        let (renew_ms, step_ms) = (45_000, 1000);
         let rate =
-            |rate_kib_s| Decision::Granted { rate_kib_s, expire_s: 60, renew_ms: 45_000, step_ms: 1000 };
+            |rate_kib_s| Decision::Granted { rate_kib_s, expire_s: 60, renew_ms, step_ms, direct: false };
         assert_eq!([ask(0, 1).decision, ask(1, 1).decision], [rate(1), rate(2)]);
         assert_eq!(ask(2, 9).failure, Some(Failure::Memory));
         assert_eq!(ask(3, 1).decision, rate(after));
@@ -263,4 +269,5 @@ fn parameters_are_checked_by_who_asks_for_them() {
         error("name = \"colour\"").contains("give one of allow-list, deny-list, source-authentication, aimd")
     );
     assert!(error("file = \"none.lua\"").contains("none.lua: "));
+    assert_eq!(error("file = \"/dev/null\""), "/dev/null: not a file");
 }

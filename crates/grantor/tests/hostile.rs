@@ -178,7 +178,8 @@ fn errors_of_every_kind_are_errors() {
         ("a write to a library", "string.rep = nil"),
         ("a write to a global table", "_G.print = 1"),
         ("a write to the strings' metatable", "getmetatable('').__index = {}"),
-        ("an option that there is not", "return granted { rate = 1, direct = true }"),
+        ("an option that there is not", "return granted { rate = 1, secondary = 1 }"),
+        ("a number for a switch", "return granted { rate = 1, direct = 1 }"),
         ("a rate for a refusal", "return declined { rate = 1 }"),
         ("an option without a name", "return undecided { true }"),
         ("an option of another call", "return program { index = 1, rate = 1 }"),
@@ -188,6 +189,8 @@ fn errors_of_every_kind_are_errors() {
         ("sorting a very long list", "return table.sort(table.create(70000, 1))"),
         ("rep as a method", "return ('x'):rep(2 ^ 30)"),
         ("rep of NaN", "return string.rep('x', 0 / 0)"),
+        ("rep by a text", "return string.rep('x', '3000000')"),
+        ("rep of a number", "return string.rep(1, 3000000)"),
         ("a very long pattern", "return string.find('a', string.rep('a', 300))"),
         ("a search in a very long text", "return string.find(string.rep('a', 100000), 'b', 1, true)"),
         ("files", "return io.open('/etc/passwd')"),
@@ -199,6 +202,26 @@ fn errors_of_every_kind_are_errors() {
         ("the collector", "return collectgarbage('count')"),
     ] {
         contained(name, body, Failure::Error);
+    }
+}
+
+/// What is handed over is copied out of the memory that a script is held to: nothing long is, and nothing is left out in silence.
+#[test]
+fn what_makes_a_cookie_is_short() {
+    for (of, wanted) in [
+        (
+            "ports = { string.rep('9', 1000000) }",
+            "program_of: ports: give numbers, switches, texts of at most",
+        ),
+        ("ports = { 80, {} }", "program_of: ports: give numbers"),
+        ("ports = { 80 }, direct = granted", "program_of: direct: give numbers"),
+        ("[string.rep('x', 1000000)] = 1", "program_of: a name of more than 64 bytes"),
+    ] {
+        let place = Place::default();
+        let asks = format!("return program_of('tcp-services', {{ rate = 1, {of} }})");
+        let mut engine = place.script(&format!("function decide(q)\n{asks}\nend"), "").unwrap();
+        assert_eq!(decide(&mut engine, 0, &[question(1)])[0].failure, Some(Failure::Error), "{of}");
+        assert!(place.lines()[0].contains(wanted), "{of}: {:?}", place.lines());
     }
 }
 
@@ -227,6 +250,7 @@ fn answers_that_are_none_are_told_apart() {
         ("a refusal for no time", "return declined { expire = 0 }"),
         ("a refusal for ever", "return declined { expire = math.huge }"),
         ("forward is a number", "local r = declined {} r.forward = 1 return r"),
+        ("direct is a text", "local r = granted { rate = 1 } r.direct = 'yes' return r"),
         ("a program number that there is not", "return program { index = 256 }"),
         ("a cookie that is too long", "return program { index = 1, cookie = string.rep('x', 68) }"),
         ("a cookie of no whole words", "return program { index = 1, cookie = 'xyz' }"),

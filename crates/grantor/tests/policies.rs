@@ -6,6 +6,9 @@
 mod common;
 
 use common::{Place, decide, question};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use tidemill_grantor::policy::SHIPPED;
 use tidemill_grantor::{Answer, Decision, Engine, Fragment, Question};
 use tidemill_wire::flow::Addresses;
@@ -70,7 +73,8 @@ fn allow_list() {
         "name = \"allow-list\"\nparameters = { file = \"allow.txt\", rate = 500, expire = 40, decline = 9 }";
     let mut engine = place.engine(more).unwrap();
     let mut answer = |question: &Question| ask(&place, &mut engine, 0, question);
-    let expected = Decision::Granted { rate_kib_s: 500, expire_s: 40, renew_ms: 30_000, step_ms: 1000 };
+    let (renew_ms, step_ms) = (30_000, 1000);
+    let expected = Decision::Granted { rate_kib_s: 500, expire_s: 40, renew_ms, step_ms, direct: false };
     let inside = answer(&from([192, 0, 2, 200]));
     assert_eq!((inside.decision, inside.forward), (expected, true));
     assert_eq!(answer(&from6(0x2001_0db8 << 96 | 5)).decision, expected);
@@ -117,7 +121,8 @@ fn source_authentication() {
     let mut at = |now_ns, question: &Question| ask(&place, &mut engine, now_ns, question);
     // As a client does it: SYN, then a segment of the open connection, which is renewal's.
     let trial = at(0, &packet(1, SYN, 41));
-    let expected = Decision::Granted { rate_kib_s: 3, expire_s: 5, renew_ms: 20, step_ms: 20 };
+    let (renew_ms, step_ms) = (20, 20);
+    let expected = Decision::Granted { rate_kib_s: 3, expire_s: 5, renew_ms, step_ms, direct: false };
     assert_eq!((trial.decision, trial.forward), (expected, true));
     assert_eq!(granted(&at(10 * MS, &packet(1, ACK, 2))), Some(3), "too early");
     assert_eq!(granted(&at(25 * MS, &packet(1, ACK | 0x08, 2))), Some(900));
@@ -324,6 +329,58 @@ fn tcp_services() {
     assert!(error("[]").contains("1 to 6 ports"), "{}", error("[]"));
     assert!(error("[\"9-8\"]").contains("tcp-services.lua:"));
     assert!(error("[1, 2, 3, 4, 5, 6, 7]").contains("1 to 6 ports"));
+}
+
+/// The same questions over IPv4 and IPv6, to engines that begin alike: each policy answers both alike.
+#[test]
+fn both_families_are_judged_alike() {
+    const NETS: [u128; 2] = [0x2001_0db8_0001 << 80, 0x2001_0db8_0002 << 80];
+    let place = Place::default();
+    let file = |name: &str, net: u128, prefixes: &[(u32, u32, u32)]| {
+        let line = |(address, len, value): &(u32, u32, u32)| {
+            let (four, six) = (Ipv4Addr::from(*address), Ipv6Addr::from(net | u128::from(*address)));
+            format!("{four}/{len} {value}\n{six}/{} {value}\n", 96 + len)
+        };
+        place.file(name, &prefixes.iter().map(line).collect::<String>());
+    };
+    file("sources.txt", NETS[0], &[(0xc000_0200, 24, 64_500), (0x0a00_0000, 8, 64_501)]);
+    file("servers.txt", NETS[1], &[(0xc633_6400, 24, 1)]);
+    for (name, parameters) in [
+        ("allow-list", "file = \"sources.txt\""),
+        ("deny-list", "file = \"sources.txt\""),
+        ("source-authentication", "trial = 3, others = 5"),
+        ("aimd", "capacity = 300"),
+        ("as-reputation", "file = \"sources.txt\", half_life = 100"),
+        ("web", "servers = \"servers.txt\""),
+        ("tcp-services", "ports = [22, \"80-8080\"], servers = \"servers.txt\""),
+    ] {
+        let engine = || place.engine(&format!("name = \"{name}\"\nparameters = {{ {parameters} }}")).unwrap();
+        let (mut four, mut six, mut random) = (engine(), engine(), StdRng::seed_from_u64(1));
+        let (mut now_ns, mut answers) = (0, Vec::new());
+        for _ in 0..500 {
+            now_ns += random.random_range(0..5 * S);
+            let src = [0xc000_0201, 0xc000_0202, 0x0a01_0203, 0x0808_0808][random.random_range(0..4)];
+            let dst = [0xc633_6401, 0xc633_6402, 0xcb00_7101][random.random_range(0..3)];
+            let icmp = random.random_bool(0.1);
+            let about = Question {
+                flow: Addresses::V4 { src, dst },
+                protocol: if icmp { 1 } else { [6, 6, 6, 17][random.random_range(0..4)] },
+                tcp_flags: [SYN, ACK, SYN | ACK][random.random_range(0..3)],
+                dscp: [2, 41][random.random_range(0..2)],
+                fragment: [Fragment::No, Fragment::Later][usize::from(random.random_bool(0.1))],
+                destination_port: [22, 80, 443, 9000][random.random_range(0..4)],
+                ..question(0)
+            };
+            let flow = Addresses::V6 { src: NETS[0] | u128::from(src), dst: NETS[1] | u128::from(dst) };
+            let other = Question { flow, protocol: if icmp { 58 } else { about.protocol }, ..about };
+            let answer = ask(&place, &mut four, now_ns, &about);
+            assert_eq!(ask(&place, &mut six, now_ns, &other), answer, "{name}: {about:?}");
+            if !answers.contains(&answer) {
+                answers.push(answer);
+            }
+        }
+        assert!(answers.len() >= 2, "{name} tells nobody apart: {answers:?}");
+    }
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) struct Stage<'a> {
     /// Newcomers, and later ones, that have come so far.
     pub(super) newcomers: u32,
     pub(super) later: u32,
+    /// Datagrams of the declined source that had arrived when the last phase was counted.
+    pub(super) declined_came: u64,
     /// Ctrl-C.
     pub(super) interrupted: &'a AtomicBool,
 }
@@ -241,6 +243,10 @@ impl Stage<'_> {
         }
         let mut span = Span::between(&first, &to, scenario.client.bytes);
         span.attack_mpps = significant(attack_mpps);
+        // Nothing of it belongs to no phase: what came while the last ones were waited for, and between two phases, too.
+        let came: u64 = self.people.families.iter().map(|family| family.declined.came.load(Relaxed)).sum();
+        span.declined[1] = came - self.declined_came;
+        self.declined_came = came;
         let (mut goodput, mut lost) = ([0.0; 2], [0; 2]);
         for v6 in [0, 1] {
             let (from, to) = (first.sent[v6][0], to.sent[v6][0]);

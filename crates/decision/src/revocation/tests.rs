@@ -59,6 +59,27 @@ fn grantors_stand_for_themselves() {
     assert!(!all.stands(7, 1, old[3]) && all.stands(500, 1, old[3]));
 }
 
+/// What a stand-in has decided falls with the revocations of both, whichever is said first; and they begin one rank.
+#[test]
+fn what_a_stand_in_has_decided_falls_too() {
+    for first in [0, 1] {
+        let mut all = Revocations::<u32>::new(SETTLE);
+        for grantor in [0, 1] {
+            all.rank(0, grantor, 9, 40).unwrap();
+        }
+        // One has started again, so its decisions have a rank that the other has not used; it decides about a flow of the other's, which comes back.
+        let stray = all.rank(0, 1, 9, 50).unwrap();
+        assert!(all.stands(0, 9, stray));
+        for grantor in [first, 1 - first] {
+            all.revoke(1, grantor, None, 60).unwrap();
+        }
+        assert!(!all.stands(0, 9, stray) && !all.stands(1, 9, stray), "{first}");
+        let [one, other] = [0, 1].map(|grantor| all.rank(2, grantor, 9, 60).unwrap());
+        assert!(all.stands(0, 9, one) && all.stands(1, 9, other));
+        assert_eq!((one, all.begun), (other, 2));
+    }
+}
+
 /// More versions than ranks: they share, and all are revoked; nothing is told to be revoked that is not.
 #[test]
 fn a_flood_of_versions_shares_ranks() {

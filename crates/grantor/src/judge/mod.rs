@@ -61,9 +61,9 @@ impl Orders {
         if !self.changed.load(Ordering::Acquire) {
             return None;
         }
-        let fresh = self.engine.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // First this: an engine that comes behind it is seen the next time.
         self.changed.store(false, Ordering::Release);
-        let fresh = fresh?;
+        let fresh = self.engine.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         fresh.succeed(engine);
         fresh.around().counts.swapped();
         Some(std::mem::replace(engine, fresh))

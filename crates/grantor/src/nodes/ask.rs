@@ -114,8 +114,8 @@ fn said(question: &Question, decision: &answer::Decision) -> Option<Decision> {
     let verdict = match *decision {
         answer::Decision::None => return None,
         answer::Decision::Declined { expire_s } => Said::Declined { expire_s },
-        answer::Decision::Granted { rate_kib_s, expire_s, renew_ms, step_ms } => {
-            Said::Granted { rate_kib_s, expire_s, renew_ms, step_ms, direct: false }
+        answer::Decision::Granted { rate_kib_s, expire_s, renew_ms, step_ms, direct } => {
+            Said::Granted { rate_kib_s, expire_s, renew_ms, step_ms, direct }
         }
         answer::Decision::Program { expire_s, program, cookie } => Said::Bpf { expire_s, program, cookie },
     };
@@ -203,8 +203,7 @@ fn tell(
     });
     match said(&slot.question, &answer.decision) {
         None => counters.one(Counter::Undecided),
-        Some(_) if slot.version != outbox.version(cx.now_ns) => counters.one(Counter::DecisionsOutdated),
-        Some(decision) => outbox.put(cx, settings, counters, slot.peer, Message::Decision(decision)),
+        Some(decision) => outbox.decide(cx, settings, counters, slot.peer, decision, slot.version),
     }
 }
 

@@ -136,8 +136,8 @@ impl Policy {
             },
             (None, Some(file)) => {
                 let path = folder.join(file);
-                let read = |error| PolicyError::Read { path: path.clone(), error };
-                (file.clone(), std::fs::read_to_string(&path).map_err(read)?)
+                let wrong = |error| PolicyError::Read { path: path.clone(), error };
+                (file.clone(), script(&path).map_err(wrong)?)
             }
             _ => return Err(PolicyError::config("policy", "give either a name or a file")),
         };
@@ -171,4 +171,12 @@ impl Policy {
     pub fn fail_safe(&self) -> FailSafe {
         self.fail_safe
     }
+}
+
+/// A script's text. Opening a pipe would wait for whoever writes to it, and a device may have no end.
+fn script(path: &Path) -> std::io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a file"));
+    }
+    std::fs::read_to_string(path)
 }

@@ -15,8 +15,9 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maps of one script that outlive its state, and the longest name of one.
+/// Maps of one script that outlive its state.
 const KEPT_MAX: usize = 16;
+/// The longest name, and the longest text in a table that scripts hand over: these are copied, out of the memory that scripts are held to.
 const NAME_MAX: usize = 64;
 
 /// A value, or what is wrong.
@@ -116,7 +117,7 @@ pub(crate) fn table(
     };
     native.raw_set("mask", lua.create_function(mask)?)?;
     let cookie = |lua: &Lua, (name, of): (String, Table)| {
-        Ok(match cookie::build(&name, &read(&of)?) {
+        Ok(match read(&of)?.and_then(|of| cookie::build(&name, &of)) {
             Ok((index, cookie)) => {
                 (Value::Integer(index.into()), Value::String(lua.create_string(cookie.bytes())?))
             }
@@ -161,25 +162,30 @@ fn parameter(lua: &Lua, value: &Parameter) -> Result<Value> {
     })
 }
 
-/// Entries of a table that scripts hand over: bounded, and one level deep besides a list.
-fn read(table: &Table) -> Result<BTreeMap<String, Parameter>> {
+/// Entries of a table that scripts hand over: bounded, and one level deep besides a list. Or what is wrong with them.
+fn read(table: &Table) -> Result<std::result::Result<BTreeMap<String, Parameter>, String>> {
     let mut out = BTreeMap::new();
     for pair in table.pairs::<LuaString, Value>().take(64) {
         let (name, value) = pair?;
-        let list = |table: &Table| {
-            let values = table.sequence_values::<Value>().take(256);
-            let values: Result<Vec<_>> = values.map(|value| Ok(plain(&value?))).collect();
-            Ok::<_, mlua::Error>(Parameter::List(values?.into_iter().flatten().collect()))
-        };
+        if name.as_bytes().len() > NAME_MAX {
+            return Ok(Err(format!("program_of: a name of more than {NAME_MAX} bytes")));
+        }
+        let name = name.to_string_lossy();
         let value = match &value {
-            Value::Table(table) => Some(list(table)?),
+            Value::Table(list) => {
+                let values = list.sequence_values::<Value>().take(256);
+                let values: Result<Option<Vec<Parameter>>> = values.map(|value| Ok(plain(&value?))).collect();
+                values?.map(Parameter::List)
+            }
             other => plain(other),
         };
-        if let Some(value) = value {
-            out.insert(name.to_string_lossy(), value);
-        }
+        let Some(value) = value else {
+            let what = format!("numbers, switches, texts of at most {NAME_MAX} bytes, or a list of these");
+            return Ok(Err(format!("program_of: {name}: give {what}")));
+        };
+        out.insert(name, value);
     }
-    Ok(out)
+    Ok(Ok(out))
 }
 
 fn plain(value: &Value) -> Option<Parameter> {
@@ -187,7 +193,9 @@ fn plain(value: &Value) -> Option<Parameter> {
         Value::Boolean(on) => Some(Parameter::Switch(*on)),
         Value::Integer(number) => Some(Parameter::Number(*number as f64)),
         Value::Number(number) => Some(Parameter::Number(*number)),
-        Value::String(text) => Some(Parameter::Text(text.to_string_lossy())),
+        Value::String(text) if text.as_bytes().len() <= NAME_MAX => {
+            Some(Parameter::Text(text.to_string_lossy()))
+        }
         _ => None,
     }
 }

@@ -78,8 +78,10 @@ bound(string, "split", function(s, separator)
 	text(s, TEXT, "split")
 	text(separator, PATTERN, "split")
 end)
+-- It takes numbers for texts, and texts for numbers.
 bound(string, "rep", function(s, n)
-	if type(s) == "string" and type(n) == "number" and not (math.max(#s, 1) * n <= 1048576) then
+	local many = tonumber(n)
+	if (type(s) == "string" or type(s) == "number") and many and not (math.max(#tostring(s), 1) * many <= 1048576) then
 		error("rep: more than 1048576 bytes", 3)
 	end
 end)
@@ -225,16 +227,20 @@ local function number(of, key, default, what)
 	return value
 end
 
-local GRANTED = options("rate expire renew step forward")
+local GRANTED = options("rate expire renew step direct forward")
 function globals.granted(of)
 	if type(of) ~= "table" then
 		error("granted: give { rate = KIB_PER_SECOND, expire = SECONDS }", 2)
 	end
 	only(GRANTED, of, "granted")
+	if of.direct ~= nil and type(of.direct) ~= "boolean" then
+		error("granted: direct: give true or false", 2)
+	end
 	local expire = number(of, "expire", 60, "granted")
 	return {
 		kind = "granted",
 		forward = of.forward ~= false,
+		direct = of.direct == true,
 		a = number(of, "rate", nil, "granted"),
 		b = expire,
 		c = number(of, "renew", floor(expire * 750), "granted"),
@@ -282,7 +288,7 @@ function globals.program(of)
 end
 
 -- Marks that a wrong answer leaves instead of a kind: see wire.rs.
-local NO_TABLE, NO_KIND, NO_FORWARD, NO_NUMBER, NO_COOKIE = 200, 201, 202, 203, 204
+local NO_TABLE, NO_KIND, NO_FORWARD, NO_NUMBER, NO_COOKIE, NO_DIRECT = 200, 201, 202, 203, 204, 205
 
 local function put(answer, at)
 	if type(answer) ~= "table" then
@@ -295,6 +301,11 @@ local function put(answer, at)
 	local code, numbers
 	if kind == "granted" then
 		code, numbers = 3, 4
+		local direct = rawget(answer, "direct")
+		if direct ~= nil and type(direct) ~= "boolean" then
+			return writeu8(answers, at, NO_DIRECT)
+		end
+		writeu8(answers, at + 3, if direct then 1 else 0)
 	elseif kind == "declined" then
 		code, numbers = 2, 1
 	elseif kind == "program" then

@@ -253,6 +253,8 @@ impl State {
         while first < count {
             let last = if singly { first } else { count - 1 };
             self.meter.arm(limits.steps * (last + 1 - first) as u64, deadline_ns);
+            // A call that fails before it says where it is has answered nothing: what lies there are the last batch's answers.
+            self.answers.write_bytes(0, &(first as u32).to_le_bytes());
             went.calls += 1;
             let called = self.run.call::<()>((first, last, now_s));
             let tripped = self.meter.tripped.load(Relaxed);

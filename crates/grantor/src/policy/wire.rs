@@ -4,8 +4,8 @@
 //! ```text
 //! question, 88 bytes: source 16, destination 16, width of an address 1 (4 or 16), protocol, DSCP, fragment, TCP flags, -, source port 2,
 //!                     destination port 2, length 2, packets 4, bytes f64, 4 fields f64 (below 0: no prefix)
-//! answers: number of the question that is being asked 4, -4; then 104 bytes for each: kind, forward, cookie's length, -5, 4 numbers f64,
-//!          cookie 64
+//! answers: number of the question that is being asked 4, -4; then 104 bytes for each: kind, forward, cookie's length, direct, -4, 4 numbers
+//!          f64, cookie 64
 //! ```
 //! The script's numbers arrive as they are (NaN, negative, huge): [`answer`] decides what is one.
 
@@ -78,6 +78,7 @@ pub(crate) fn answer(bytes: &[u8; ANSWER]) -> Result<Answer, String> {
             expire_s: whole(1, "expire", 1, u32::MAX)?,
             renew_ms: whole(2, "renew", 0, u32::MAX)?,
             step_ms: whole(3, "step", 0, u32::MAX)?,
+            direct: bytes[3] == 1,
         },
         4 => {
             let cookie = bytes[40..].get(..bytes[2].into()).and_then(Cookie::new);
@@ -91,6 +92,7 @@ pub(crate) fn answer(bytes: &[u8; ANSWER]) -> Result<Answer, String> {
         202 => return Err("decide: forward is neither true nor false".into()),
         203 => return Err("decide: a number of the answer is none".into()),
         204 => return Err("decide: the cookie is no text of at most 64 bytes".into()),
+        205 => return Err("decide: direct is neither true nor false".into()),
         _ => return Err("decide returned a table of no known kind".into()),
     };
     Ok(Answer { decision, forward: bytes[1] == 1, failure: None })

@@ -289,6 +289,47 @@ fn what_was_granted_passes_while_it_is_asked_about_again() {
     assert_eq!(judge(&mut gate, 2 * SECOND, &[to(5)]), [Fate::Route]);
 }
 
+/// A program whose word means nothing: the packet is dropped as declined, and that is counted; the flow keeps its program.
+#[test]
+fn a_program_that_fails_declines_and_is_counted() {
+    // r0 is so much; that is all.
+    let says = |value: u8| [0xb7, 0, 0, 0, value, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+    let fails = Program::from_code(&says(0), &says(65), "fails").unwrap();
+    let mut gate: Gate<u32, 1> = Gate::new(&size(100), Catalog::of([fails])).unwrap();
+    let domain = Domain::new();
+    let reader = domain.register();
+    let all = policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1]);
+    let control = Policies::new(&domain, Action::Route, &[all], 0, Vec::new()).unwrap();
+    let (fib, choices) = control.views();
+    let choices = || choices.get(&reader);
+    let judge = |gate: &mut Gate<u32, 1>, counters: &mut Counters| {
+        let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+        let now = Now {
+            ns: SECOND,
+            rules,
+            order: Order::OnePass,
+            driver: Driver::Group,
+            grace_ns: GRACE,
+            ip: &|_| &TCP,
+        };
+        let seen = [to(5), to(6)];
+        let mut fates = [Fate::Route; 2];
+        gate.decide(&now, counters, &seen, &mut fates);
+        fates.map(|fate| fate == Fate::Declined)
+    };
+    let mut counters = Counters::default();
+    assert_eq!(judge(&mut gate, &mut counters), [false, false]);
+    let cookie = Brought::new(&[]).unwrap();
+    let verdict = Verdict::Bpf { expire_s: 5, program: 0, cookie };
+    assert_eq!(apply(&mut gate, SECOND, (5, 7), &verdict, None), Applied::Done);
+    for failed in 1..4 {
+        assert_eq!(judge(&mut gate, &mut counters), [true, false]);
+        let counts = [Counter::Programs, Counter::ProgramFaults, Counter::Declined];
+        assert_eq!(counts.map(|count| counters.get(count)), [failed; 3]);
+        assert_eq!(gate.programs(), 1);
+    }
+}
+
 #[test]
 fn a_program_is_shown_and_its_place_comes_back() {
     let (mut gate, mut judge) = judge(1000);

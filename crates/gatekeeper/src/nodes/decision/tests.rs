@@ -541,6 +541,7 @@ fn who_does_not_answer_is_left_out() {
         let (_, sent) = bench.run(ticks(epoch_ns, 21, 100 * MS));
         let probes = probes(&sent);
         let rounds = probes.iter().map(|(_, _, nonce)| *nonce).max().unwrap();
+        assert!(probes.iter().all(|(_, _, nonce)| *nonce > START), "above those of an earlier run");
         let first = probes.iter().filter(|(_, _, nonce)| *nonce == probes[0].2);
         assert_eq!(first.map(|(_, to, _)| *to).collect::<Vec<_>>(), [ip(GRANTOR), ip(OTHER), ip(GRANTOR6)]);
         let mut times: Vec<u64> = probes.iter().map(|(now_ns, ..)| *now_ns).collect();
