@@ -61,6 +61,7 @@ impl Devices {
         {
             let Some(interface) = spec.interface() else { continue };
             if counts
+                && counters.away() == 0
                 && let Some(left) = left(number)
                 && let Some(packets) = said.passing(left.unread)
             {
