@@ -298,6 +298,9 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
     if options.busy_poll_us > 0 {
         line += &format!(", busy polling for {} us", options.busy_poll_us);
     }
+    if ports.len() > 1 {
+        line += ", RSS by the device's own key: the two directions of a flow may be on two workers";
+    }
     let mut notes = vec![line];
     for (queue, port) in ports.iter().enumerate() {
         let tries = port.counters().taken_by_others;
