@@ -188,6 +188,17 @@ static __always_inline int about_left_ipv6(struct reader message)
 	return ip && leaves(ip->nexthdr, &message, 1);
 }
 
+// Whether this is an answer of DHCP's and `leave` has those: on a link of the kernel's, to an address that nobody has yet.
+static __always_inline int is_offer(struct reader message)
+{
+	__be16 *source = TAKE(&message, __be16), *destination = TAKE(&message, __be16);
+	__u32 key = IPPROTO_UDP << 16 | 68;
+
+	if (!source || !destination || *source != bpf_htons(67) || *destination != bpf_htons(68))
+		return 0;
+	return bpf_map_lookup_elem(&ports, &key) != 0;
+}
+
 static __always_inline int leave_ipv4(struct reader frame, __u32 flags, int kernels_link)
 {
 	struct iphdr *ip = TAKE(&frame, struct iphdr);
@@ -207,10 +218,12 @@ static __always_inline int leave_ipv4(struct reader frame, __u32 flags, int kern
 	whose = who(&host);
 	if (whose == KERNELS)
 		return 1;
-	if (!(flags & LEAVES) || (!group && whose != OURS))
+	if (!(flags & LEAVES))
 		return 0;
 	frame.at = (void *)ip + ip->ihl * 4;
 	first = !(ip->frag_off & bpf_htons(0x1fff));
+	if (!group && whose != OURS)
+		return kernels_link && first && ip->protocol == IPPROTO_UDP && is_offer(frame);
 	if (ip->protocol == IPPROTO_ICMP && first && !group && about_left_ipv4(frame))
 		return 1;
 	return leaves(ip->protocol, &frame, first);

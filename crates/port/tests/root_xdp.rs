@@ -16,7 +16,7 @@ mod net;
 
 use frames::{PATIENCE, assert_home, now_ns, numbered, receive, send};
 use link::Link;
-use messages::message;
+use messages::{message, to_nobody};
 use net::{cable, inside, run};
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -431,7 +431,7 @@ fn root_xdp_leaves_errors_about_what_it_leaves() {
     cable("near", "outside");
     let memory = memory();
     let mut pool = memory.pool(FRAMES).unwrap();
-    let leave = ["tcp/22", "proto/89"].map(|text| text.parse().unwrap()).to_vec();
+    let leave = ["tcp/22", "proto/89", "udp/68"].map(|text| text.parse().unwrap()).to_vec();
     let (mut near, rule) = ruled("near", &memory, &Options { leave, ..small(Mode::Native) });
     let mut outside = port("outside", &memory, Mode::Native);
     let own_hosts = ["10.0.0.1", "fd00::1"].map(|a| a.parse().unwrap()).into();
@@ -456,6 +456,15 @@ fn root_xdp_leaves_errors_about_what_it_leaves() {
         send(&mut outside, &mut pool, &ours);
         assert_eq!(receive(&mut near, &mut pool, ours.len()), ours, "IPv6: {v6}");
         assert_eq!(rule.left().by_rule - before, left.len() as u64, "IPv6: {v6}");
+    }
+    // DHCP's answers to who has no address yet: transit, but for a link of the kernel's.
+    for kernel in [false, true] {
+        rule.set(&Ownership { kernel, ..Ownership::default() }).unwrap();
+        let (before, frames) = (rule.left().by_rule, [[67, 68], [68, 67], [53, 68]].map(to_nobody));
+        send(&mut outside, &mut pool, &frames);
+        let ours = &frames[usize::from(kernel)..];
+        assert_eq!(receive(&mut near, &mut pool, ours.len()), ours, "kernel: {kernel}");
+        assert_eq!(rule.left().by_rule - before, u64::from(kernel));
     }
     finish(&mut [&mut near, &mut outside], &mut pool);
 }

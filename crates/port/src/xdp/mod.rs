@@ -27,7 +27,7 @@
 //!
 //! Limits: of a fragmented packet only the first piece has ports; behind IPv6 extension headers `leave` does not look; it works
 //! without a VLAN tag, and in VLANs as far as no neighbors need be found. DHCP answers a client of the kernel's at an address
-//! that nobody has yet, and that is transit: have it ask for broadcasts (`dhclient -B`, networkd's `RequestBroadcast=yes`).
+//! that nobody has yet: `leave = ["udp/68"]` takes such answers along on a link of the kernel's, of what is transit there too.
 //!
 //! **The ear.** Where the kernel owns the interface, or where something is left to it, both of us have to find neighbors.
 //! Then the answers go to the kernel, and a packet socket hears ARP and neighbor discovery along with it. It counts as
@@ -299,7 +299,7 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
         line += &format!(", busy polling for {} us", options.busy_poll_us);
     }
     if ports.len() > 1 {
-        line += ", RSS by the device's own key: the two directions of a flow may be on two workers";
+        line += ", flows as the device spreads them: the two directions of one may be on two workers";
     }
     let mut notes = vec![line];
     for (queue, port) in ports.iter().enumerate() {
