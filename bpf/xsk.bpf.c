@@ -6,6 +6,7 @@
 //   frame -> tags -> the kernel's link: not IP, or to nobody in particular -> kernel
 //                    to an address of the kernel's ------------------------> kernel
 //                    to an address of ours, or to a group: `leave` has it --> kernel
+//                    an ICMP error to an address of ours about that --------> kernel
 //                    all else, and all that is malformed ------------------> socket of the queue
 //
 // The rule lies in maps, which crates/port/src/xdp/program.rs fills and changes while packets flow. Transit is never left,
@@ -152,12 +153,58 @@ static __always_inline int leaves(__u32 protocol, struct reader *rest, int first
 	return bpf_map_lookup_elem(&ports, &key) != 0;
 }
 
+// What ICMP and ICMPv6 begin with.
+struct icmp {
+	__u8 type, code;
+	__be16 check;
+	__be32 rest;
+};
+
+// Whether this is an ICMP error about a packet that `leave` has: the kernel has sent that, and has to hear of it (a path's MTU).
+static __always_inline int about_left_ipv4(struct reader message)
+{
+	struct icmp *icmp = TAKE(&message, struct icmp);
+	struct iphdr *ip;
+
+	// Unreachable, time exceeded, parameter problem.
+	if (!icmp || (icmp->type != 3 && icmp->type != 11 && icmp->type != 12))
+		return 0;
+	ip = TAKE(&message, struct iphdr);
+	if (!ip || ip->ihl < 5)
+		return 0;
+	message.at = (void *)ip + ip->ihl * 4;
+	return leaves(ip->protocol, &message, !(ip->frag_off & bpf_htons(0x1fff)));
+}
+
+static __always_inline int about_left_ipv6(struct reader message)
+{
+	struct icmp *icmp = TAKE(&message, struct icmp);
+	struct ipv6hdr *ip;
+
+	// Unreachable, too big, time exceeded, parameter problem.
+	if (!icmp || icmp->type < 1 || icmp->type > 4)
+		return 0;
+	ip = TAKE(&message, struct ipv6hdr);
+	return ip && leaves(ip->nexthdr, &message, 1);
+}
+
+// Whether this is an answer of DHCP's and `leave` has those: on a link of the kernel's, to an address that nobody has yet.
+static __always_inline int is_offer(struct reader message)
+{
+	__be16 *source = TAKE(&message, __be16), *destination = TAKE(&message, __be16);
+	__u32 key = IPPROTO_UDP << 16 | 68;
+
+	if (!source || !destination || *source != bpf_htons(67) || *destination != bpf_htons(68))
+		return 0;
+	return bpf_map_lookup_elem(&ports, &key) != 0;
+}
+
 static __always_inline int leave_ipv4(struct reader frame, __u32 flags, int kernels_link)
 {
 	struct iphdr *ip = TAKE(&frame, struct iphdr);
 	struct host host = {};
 	__u32 to, whose;
-	int group;
+	int group, first;
 
 	if (!ip || ip->ihl < 5)
 		return 0;
@@ -171,10 +218,15 @@ static __always_inline int leave_ipv4(struct reader frame, __u32 flags, int kern
 	whose = who(&host);
 	if (whose == KERNELS)
 		return 1;
-	if (!(flags & LEAVES) || (!group && whose != OURS))
+	if (!(flags & LEAVES))
 		return 0;
 	frame.at = (void *)ip + ip->ihl * 4;
-	return leaves(ip->protocol, &frame, !(ip->frag_off & bpf_htons(0x1fff)));
+	first = !(ip->frag_off & bpf_htons(0x1fff));
+	if (!group && whose != OURS)
+		return kernels_link && first && ip->protocol == IPPROTO_UDP && is_offer(frame);
+	if (ip->protocol == IPPROTO_ICMP && first && !group && about_left_ipv4(frame))
+		return 1;
+	return leaves(ip->protocol, &frame, first);
 }
 
 static __always_inline int leave_ipv6(struct reader frame, __u32 flags, int kernels_link, int tagged)
@@ -206,7 +258,11 @@ static __always_inline int leave_ipv6(struct reader frame, __u32 flags, int kern
 		if (type && *type == 136)
 			return 1;
 	}
-	return (group || whose == OURS) && leaves(ip->nexthdr, &frame, 1);
+	if (!group && whose != OURS)
+		return 0;
+	if (ip->nexthdr == IPPROTO_ICMPV6 && !group && about_left_ipv6(frame))
+		return 1;
+	return leaves(ip->nexthdr, &frame, 1);
 }
 
 // Whether an ARP packet is an answer.

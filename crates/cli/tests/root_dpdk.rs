@@ -6,7 +6,13 @@
 mod tool;
 
 use pcap_file::pcap::PcapReader;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use tool::Folder;
+
+/// Packets of the capture that is routed: no more than wait for a worker. And flows.
+const PACKETS: usize = 1000;
+const FLOWS: usize = 40;
 
 const CONFIG: &str = r#"
 version = 1
@@ -45,21 +51,61 @@ fn frames(folder: &Folder, name: &str) -> Vec<Vec<u8>> {
     frames
 }
 
+/// Where a frame has its number, at which nobody looks: the end of an IPv4 packet, the flow label of an IPv6 one.
+fn number(frame: &[u8]) -> Range<usize> {
+    if frame[12..14] == [8, 0] { frame.len() - 2..frame.len() } else { 16..18 }
+}
+
+/// The first packets of a capture, one of each flow, over and over, numbered.
+fn numbered(capture: &[u8]) -> Vec<u8> {
+    let (head, mut rest) = capture.split_at(24);
+    let mut flows = Vec::new();
+    while flows.len() < FLOWS {
+        // Two words of time, then the packet's length, twice.
+        let len = u32::from_le_bytes(rest[8..12].try_into().unwrap()) as usize;
+        let (record, more) = rest.split_at(16 + len);
+        flows.push(record.to_vec());
+        rest = more;
+    }
+    let mut all = head.to_vec();
+    for n in 0..PACKETS {
+        let record = &mut flows[n % FLOWS];
+        let frame = &mut record[16..];
+        let place = number(frame);
+        frame[place].copy_from_slice(&(n as u16).to_be_bytes());
+        all.extend_from_slice(record);
+    }
+    all
+}
+
+/// Each flow's packets are in order.
+fn assert_in_order(frames: &[Vec<u8>]) {
+    let mut flows = BTreeMap::<&[u8], Vec<u16>>::new();
+    for frame in frames {
+        // Addresses and ports.
+        let flow = if frame[12..14] == [8, 0] { &frame[26..38] } else { &frame[22..58] };
+        let number = u16::from_be_bytes(frame[number(frame)].try_into().unwrap());
+        flows.entry(flow).or_default().push(number);
+    }
+    assert!(flows.len() > FLOWS / 2 && flows.values().all(|numbers| numbers.is_sorted()), "{flows:?}");
+}
+
 /// Routes a capture with as many workers.
 fn routed(workers: usize) -> Vec<Vec<u8>> {
     let folder = Folder::new();
     folder
         .write("router.toml", CONFIG.replace("WORKERS", &workers.to_string()))
         .write("table.txt", "20.0.0.0/8\t1\n20.1.0.0/16\t2\n30.0.0.0/8\t3\n2a00::/12\t2\n");
-    folder.ok("gen traffic --table table.txt --pattern prefix --packets 2000 --seed 3 -o in.pcap");
+    folder.ok("gen traffic --table table.txt --pattern prefix --packets 100 --seed 3 -o in.pcap");
     let whole = std::fs::read(folder.path("in.pcap")).unwrap();
-    folder.write("empty.pcap", &whole[..24]);
+    folder.write("empty.pcap", &whole[..24]).write("in.pcap", numbered(&whole));
     let report = folder.ok("run router.toml --duration 2 --json").json().pop().unwrap();
     let dropped: u64 = report["dropped"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-    assert_eq!((&report["in"], &report["out"], dropped), (&2000.into(), &2000.into(), 0), "{report}");
+    assert_eq!((&report["in"], &report["out"], dropped), (&PACKETS.into(), &PACKETS.into(), 0), "{report}");
     assert!(frames(&folder, "lan.pcap").is_empty());
     let (before, after) = (frames(&folder, "in.pcap"), frames(&folder, "wan.pcap"));
-    assert_eq!((before.len(), after.len()), (2000, 2000));
+    assert_eq!((before.len(), after.len()), (PACKETS, PACKETS));
+    assert_in_order(&after);
     if workers == 1 {
         for (before, after) in before.iter().zip(&after) {
             let v4 = before[12..14] == [8, 0];

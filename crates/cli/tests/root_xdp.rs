@@ -363,15 +363,14 @@ fn root_xdp_router_forwards_again_two_seconds_after_a_kill() {
     router.stop();
 }
 
-/// A queue of each port for each worker: the device spreads the flows, and each stays where it is, in order.
-#[test]
-fn root_xdp_router_has_two_workers_on_two_queues() {
-    let Some(_turn) = turn("root_xdp_router_has_two_workers_on_two_queues") else { return };
+/// Two workers, with a queue of each port for each, or with one for both: each flow stays where it is, in order.
+fn two_workers(queues: usize) {
     const FLOWS: usize = 32;
-    let lab = Lab::with_queues(&format!("[run]\nworkers = 2\n{}", config("us", "")), 2);
+    let ports = config("us", &format!("queues = {queues}"));
+    let lab = Lab::with_queues(&format!("[run]\nworkers = 2\n{ports}"), queues);
     let router = lab.start();
     for name in ["left", "right"] {
-        let line = format!("port {name}: af_xdp, native, copy, 2 queues");
+        let line = format!("port {name}: af_xdp, native, copy, {queues} queue");
         assert!(lab.log().contains(&line), "{}", lab.log());
     }
     lab.ping("left", "10.2.0.2");
@@ -391,6 +390,20 @@ fn root_xdp_router_has_two_workers_on_two_queues() {
     assert!(packets.len() == 2 && packets.iter().all(|one| one * 10 > all), "{packets:?}");
     assert!(router.ports().iter().all(|port| port.queues == 2 && port.unread == Some(0)));
     router.stop();
+}
+
+/// The device spreads the flows.
+#[test]
+fn root_xdp_router_has_two_workers_on_two_queues() {
+    let Some(_turn) = turn("root_xdp_router_has_two_workers_on_two_queues") else { return };
+    two_workers(2);
+}
+
+/// The first worker spreads them, and sends for both: frames of both workers are in its rings.
+#[test]
+fn root_xdp_router_has_two_workers_on_one_queue() {
+    let Some(_turn) = turn("root_xdp_router_has_two_workers_on_one_queue") else { return };
+    two_workers(1);
 }
 
 #[test]

@@ -9,11 +9,14 @@ mod common;
 mod frames;
 #[path = "common/link.rs"]
 mod link;
+#[path = "common/messages.rs"]
+mod messages;
 #[path = "common/net.rs"]
 mod net;
 
 use frames::{PATIENCE, assert_home, now_ns, numbered, receive, send};
 use link::Link;
+use messages::{message, to_nobody};
 use net::{cable, inside, run};
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -421,6 +424,52 @@ fn root_xdp_tags_and_malformed_frames() {
 }
 
 #[test]
+fn root_xdp_leaves_errors_about_what_it_leaves() {
+    if !inside("root_xdp_leaves_errors_about_what_it_leaves") {
+        return;
+    }
+    cable("near", "outside");
+    let memory = memory();
+    let mut pool = memory.pool(FRAMES).unwrap();
+    let leave = ["tcp/22", "proto/89", "udp/68"].map(|text| text.parse().unwrap()).to_vec();
+    let (mut near, rule) = ruled("near", &memory, &Options { leave, ..small(Mode::Native) });
+    let mut outside = port("outside", &memory, Mode::Native);
+    let own_hosts = ["10.0.0.1", "fd00::1"].map(|a| a.parse().unwrap()).into();
+    rule.set(&Ownership { own_hosts, ..Ownership::default() }).unwrap();
+    ready(&mut near, &mut pool);
+    for (v6, errors, others) in
+        [(false, &[3, 11, 12][..], &[0, 5, 8][..]), (true, &[1, 2, 3, 4][..], &[0, 5, 128][..])]
+    {
+        let (mut left, mut ours) = (Vec::new(), Vec::new());
+        for &kind in errors {
+            let about = |protocol, ports| message(v6, kind, protocol, ports);
+            left.extend([about(6, [22, 9]), about(6, [9, 22]), about(89, [0, 0])]);
+            ours.extend([about(6, [23, 9]), about(17, [22, 22])]);
+        }
+        // What is no error, and one that ends in the midst of the ports.
+        ours.extend(others.iter().map(|&kind| message(v6, kind, 6, [22, 9])));
+        let mut cut = message(v6, errors[0], 6, [22, 9]);
+        cut.truncate(cut.len() - 6);
+        ours.push(cut);
+        let before = rule.left().by_rule;
+        send(&mut outside, &mut pool, &left);
+        send(&mut outside, &mut pool, &ours);
+        assert_eq!(receive(&mut near, &mut pool, ours.len()), ours, "IPv6: {v6}");
+        assert_eq!(rule.left().by_rule - before, left.len() as u64, "IPv6: {v6}");
+    }
+    // DHCP's answers to who has no address yet: transit, but for a link of the kernel's.
+    for kernel in [false, true] {
+        rule.set(&Ownership { kernel, ..Ownership::default() }).unwrap();
+        let (before, frames) = (rule.left().by_rule, [[67, 68], [68, 67], [53, 68]].map(to_nobody));
+        send(&mut outside, &mut pool, &frames);
+        let ours = &frames[usize::from(kernel)..];
+        assert_eq!(receive(&mut near, &mut pool, ours.len()), ours, "kernel: {kernel}");
+        assert_eq!(rule.left().by_rule - before, u64::from(kernel));
+    }
+    finish(&mut [&mut near, &mut outside], &mut pool);
+}
+
+#[test]
 fn root_xdp_checksums_of_local_senders() {
     if !inside("root_xdp_checksums_of_local_senders") {
         return;
@@ -506,6 +555,7 @@ fn root_xdp_several_queues() {
             // Both queues of both ends miss their device, and each finds the one with its number again.
             run("ip link del qa");
             each_is(&mut near, &mut far, &mut pools, "missed", |counters| counters.away() == 1);
+            pools.iter().for_each(assert_home);
             run(devices);
             run("ip link set qa up");
             run("ip link set qb up");

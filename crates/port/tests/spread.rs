@@ -385,6 +385,41 @@ fn fragments_of_a_packet_and_what_is_not_ip_stay_together() {
     }
 }
 
+#[test]
+fn tags_options_and_extension_headers_do_not_part_a_flow() {
+    let body = udp(5, 6, &[9; 40]);
+    let (src, dst) = (1 << 100, 2);
+    let plain = ipv6(src, dst, UDP, &body);
+    let hash = flow_hash(&plain, 7);
+    // Hop-by-hop and destination options, a routing header that has been followed, a fragment that is the whole packet (RFC 6946).
+    let header = |kind: u8, next: u8| (kind, vec![next, 0, 1, 4, 0, 0, 0, 0]);
+    let chains = [
+        vec![header(0, UDP)],
+        vec![header(60, UDP)],
+        vec![header(0, 60), header(60, UDP)],
+        vec![(43, vec![UDP, 0, 253, 0, 0, 0, 0, 0])],
+        vec![(44, vec![UDP, 0, 0, 0, 0, 0, 0, 9])],
+    ];
+    for chain in chains {
+        let first = chain[0].0;
+        let headers = chain.into_iter().flat_map(|(_, header)| header).chain(body.iter().copied());
+        let frame = ipv6(src, dst, first, &headers.collect::<Vec<u8>>());
+        assert_eq!(flow_hash(&frame, 7), hash, "{first}");
+    }
+    let mut optional = ipv4(1, 2, UDP, 0, &[&[1; 4][..], &body].concat());
+    optional[14] = 0x46;
+    let four = ipv4(1, 2, UDP, 0, &body);
+    assert_eq!(flow_hash(&optional, 7), flow_hash(&four, 7));
+    for frame in [plain, four] {
+        let mut tagged = frame.clone();
+        // A customer's tag, and in front of it a provider's.
+        for tag in [[0x81, 0x00, 0x00, 0x05], [0x88, 0xA8, 0x60, 0x07]] {
+            tagged.splice(12..12, tag);
+            assert_eq!(flow_hash(&tagged, 7), flow_hash(&frame, 7));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 

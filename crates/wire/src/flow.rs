@@ -29,10 +29,11 @@ pub enum Addresses {
 pub struct FlowKey {
     /// Source and destination address.
     pub addresses: Addresses,
-    /// Upper-layer protocol, behind IPv6 extension headers.
+    /// Upper-layer protocol, behind IPv6 extension headers. The first fragment of an IPv6 packet tells what is behind those that were cut with it,
+    /// later ones do not: who has to keep fragments together leaves it out where there are no ports.
     pub protocol: Protocol,
-    /// Source and destination port of TCP, UDP and SCTP. `None` in every fragment, the first too, so that all
-    /// fragments of a packet have one key; and where the packet ends before them.
+    /// Source and destination port of TCP, UDP and SCTP. `None` in every fragment, the first too, so that none is
+    /// parted from the others by them; and where the packet ends before them.
     pub ports: Option<(u16, u16)>,
 }
 

@@ -12,23 +12,36 @@ pub(crate) const LINES: &[Line] = &[
     ("two workers over one, on null ports", workers),
     ("10,000 route changes a second, show, trace, reload", churn),
     ("the same on a wire", |machine| wire(machine, "churn::", 2)),
-    ("interfaces that vanish, return, change MTU; out of frames", |machine| wire(machine, "devices::", 6)),
+    ("interfaces that vanish, return, change MTU; out of frames", |machine| wire(machine, "devices::", 7)),
     ("kill -9 and restart from the image: forwarding again within 2 seconds", |machine| {
-        let target =
-            ["-p", "tidemill-cli", "--release", "--test", "root_wire", "--", "--show-output", "restart::"];
-        Ok(Outcome::Pass(format!("{} tests: root_wire restart::", machine.tests(&target, 4)?)))
+        let of = |test: &str, name: &str, least| {
+            machine.tests(&["-p", "tidemill-cli", "--release", "--test", test, "--", name], least)
+        };
+        let full = of("root_wire", "restart::", 4)?;
+        let below = of("root_xdp", "two_seconds_after_a_kill", 1)?;
+        Ok(Outcome::Pass(format!(
+            "{full} tests: root_wire restart::, with the full table; {below}: root_xdp, on AF_XDP"
+        )))
+    }),
+    ("the image is refused if a bit of it is wrong", |machine| {
+        let states = machine.tests(&["-p", "tidemill-router", "--lib", "state::tests"], 4)?;
+        let images = machine.tests(&["-p", "tidemill-lookup", "--lib", "image::tests"], 5)?;
+        Ok(Outcome::Pass(format!("{states} tests: tidemill-router state; {images}: tidemill-lookup image")))
     }),
     // What must exist besides.
-    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 10)),
+    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 11)),
     ("AF_XDP ports on one region of memory", |machine| {
         file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
     }),
-    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 8)),
+    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 9)),
     ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 11)),
-    ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 3)),
+    ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 4)),
     ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),
     ("flows stay on one worker, in order: software", |machine| {
-        file(machine, "tidemill-port", "spread", &[], 9)
+        let flows = machine.tests(&["-p", "tidemill-port", "--test", "spread"], 12)?;
+        // Workers that run, wake each other and stop.
+        let workers = machine.tests(&["-p", "tidemill-graph", "--test", "spread"], 3)?;
+        Ok(Outcome::Pass(format!("{flows} tests: tidemill-port spread; {workers}: tidemill-graph spread")))
     }),
     ("memory and copies of the workers' nodes", |machine| {
         let passed = machine.tests(&["-p", "tidemill-lookup", "--lib", "numa"], 2)?;

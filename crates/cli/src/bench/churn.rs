@@ -166,6 +166,10 @@ impl<A: Forwarded> Side<A> {
             turns += 1;
             std::thread::sleep(TURN);
         }
+        // Else the packets have had nothing of it.
+        if rate.is_some() && turns > 200 && handle.traces(0).is_empty() {
+            bail!("no packet was traced");
+        }
         Ok(applied)
     }
 }

@@ -141,7 +141,8 @@ fn summary(service: &Service) -> schema::Summary {
 pub(super) fn ports(service: &Service) -> schema::Ports {
     let snapshot = service.handle.snapshot();
     let config = lock(&service.config);
-    let queues = service.handle.per_worker().len() as u32;
+    // In a chain of workers the first one has the ports.
+    let queues = service.handle.seats().iter().filter(|seat| seat.stage == 0).count() as u32;
     let inputs = &service.graph.inputs;
     let direction = |direction: &tidemill_port::Direction| schema::Direction {
         packets: direction.packets,

@@ -1,4 +1,4 @@
-//! Devices that go away and come back, as the operator reads it: a line each. The ports do the work
+//! Devices that go away and come back, and those that have got queues which pass the port by, as the operator reads it: a line each. The ports do the work
 //! ([`PortCounters::lost`]); the router follows links by netlink, with and without `[kernel]`.
 
 use super::role::Trouble;
@@ -6,17 +6,21 @@ use super::setup;
 use std::time::{Duration, Instant};
 use tidemill_control::schema::Severity;
 use tidemill_graph::Handle;
-use tidemill_port::{PortCounters, PortSpec};
+use tidemill_port::{Left, PortCounters, PortSpec};
 
 /// How often we look.
 const EVERY: Duration = Duration::from_millis(20);
 /// A device that is there and cannot be opened for so long is told of.
 const STUCK: Duration = Duration::from_secs(3);
+/// How often what passes a port by is counted, and how often in a row it has to be more: a device that is just being opened has such packets for a moment.
+const COUNT: Duration = Duration::from_secs(1);
+const PASSING: u32 = 3;
 
 /// What has been said of each port's device.
 #[derive(Default)]
 pub(crate) struct Devices {
     looked: Option<Instant>,
+    counted: Option<Instant>,
     ports: Vec<Said>,
 }
 
@@ -28,28 +32,48 @@ struct Said {
     /// Since when nothing was said, though a device of that name may be there all the same; and what was said of it last.
     silent: Option<Instant>,
     stuck: Option<String>,
+    /// Packets that went to the kernel by queues that nobody reads, and how often in a row they were more.
+    unread: u64,
+    passing: u32,
 }
 
 impl Devices {
-    /// Says what has changed since it last looked. `why` says what keeps a port from a device that is there, as far as the port tells.
+    /// Says what has changed since it last looked. `left` says what a port has not taken, and why, as far as it tells.
     pub(crate) fn look(
         &mut self,
         handle: &Handle,
         ports: &[PortSpec],
         trouble: &Trouble,
-        why: impl Fn(usize) -> Option<String>,
+        left: impl Fn(usize) -> Option<Left>,
     ) {
         if self.looked.is_some_and(|at| at.elapsed() < EVERY) {
             return;
         }
         self.looked = Some(Instant::now());
+        let counts = self.counted.is_none_or(|at| at.elapsed() >= COUNT);
+        if counts {
+            self.counted = self.looked;
+        }
         self.ports.resize(ports.len(), Said::default());
         let snapshot = handle.snapshot();
         for (number, ((said, spec), counters)) in
             self.ports.iter_mut().zip(ports).zip(&snapshot.ports).enumerate()
         {
             let Some(interface) = spec.interface() else { continue };
-            let stuck = || tidemill_port::device(interface).ok().map(|_| why(number));
+            if counts
+                && counters.away() == 0
+                && let Some(left) = left(number)
+                && let Some(packets) = said.passing(left.unread)
+            {
+                let what = format!(
+                    "interface {interface} has queues that nobody reads: {packets} packets of the last second went by them to the kernel: \
+                     give it as many as it had at the start (ethtool -L {interface}), or start anew"
+                );
+                trouble.say("port", Severity::Warning, &format!("warning: port {}: {what}", spec.name()));
+                trouble.note_silently("port", Severity::Warning, spec.name(), what);
+            }
+            let stuck =
+                || tidemill_port::device(interface).ok().map(|_| left(number).and_then(|left| left.hindered));
             if let Some(line) = said.news(counters, STUCK, stuck) {
                 let (warning, severity) = match said.away {
                     Some(_) => ("warning: ", Severity::Warning),
@@ -101,6 +125,14 @@ impl Said {
             (None, false) => None,
         }
     }
+
+    /// How many more packets there are by queues that nobody reads, of `unread` in all, if it is time to say so.
+    fn passing(&mut self, unread: u64) -> Option<u64> {
+        let more = unread.saturating_sub(self.unread);
+        self.unread = unread;
+        self.passing = if more > 0 { self.passing.saturating_add(1) } else { 0 };
+        (self.passing == PASSING).then_some(more)
+    }
 }
 
 #[cfg(test)]
@@ -125,6 +157,17 @@ mod tests {
         (counters.lost, counters.found) = (4, 4);
         assert_eq!(news(&counters).as_deref(), Some("was another for a moment: opened anew"));
         assert_eq!(news(&counters), None);
+    }
+
+    #[test]
+    fn queues_that_nobody_reads_are_said_once_they_go_on() {
+        let mut said = Said::default();
+        let mut news = |unread: u64| said.passing(unread);
+        // While a device is opened.
+        assert_eq!([0, 7, 9, 9].map(&mut news), [None; 4]);
+        // Somebody has given it more queues; and again, when that is over.
+        assert_eq!([10, 20, 50, 90, 100].map(&mut news), [None, None, Some(30), None, None]);
+        assert_eq!([100, 101, 102, 103].map(&mut news), [None, None, None, Some(1)]);
     }
 
     #[test]

@@ -15,6 +15,10 @@ pub(super) fn of(service: &Service) -> Vec<Family> {
     let mut packets = Family::counter("port_packets", "Packets by port and direction");
     let mut bytes = Family::counter("port_bytes", "Their bytes, without preamble and frame check sequence");
     let mut up = Family::gauge("port_up", "Whether the port's link is up, where it is known");
+    let mut left = Family::counter(
+        "port_left_packets",
+        "Packets that an AF_XDP port has left to the kernel: by its rule, or unread, on queues that nobody reads",
+    );
     let ports: Vec<String> =
         lock(&service.config).port.iter().map(|spec: &PortSpec| spec.name().to_owned()).collect();
     for (number, (name, port)) in ports.iter().zip(&snapshot.ports).enumerate() {
@@ -26,8 +30,13 @@ pub(super) fn of(service: &Service) -> Vec<Family> {
         if let Some(is_up) = service.role.link(number) {
             up.add(&[("port", name)], u64::from(is_up && port.away() == 0));
         }
+        if let Some(of) = service.role.left(number) {
+            for (why, count) in [("rule", of.by_rule), ("unread", of.unread)] {
+                left.add(&[("port", name.as_str()), ("why", why)], count);
+            }
+        }
     }
-    families.extend([packets, bytes, up]);
+    families.extend([packets, bytes, up, left]);
     let mut packets = Family::counter("node_packets", "Packets that a node of the graph has seen");
     let mut busy = Family::counter("node_busy_seconds", "Time that a node has taken");
     for (name, node) in service.graph.node_names.iter().zip(&snapshot.nodes) {

@@ -88,8 +88,8 @@ impl Service {
     /// What happens by the wall clock alone.
     pub(crate) fn housekeeping(&self) {
         let second = lock(&self.rates).tick(&self.handle);
-        let why = |port| self.role.left(port).and_then(|left| left.hindered);
-        lock(&self.devices).look(&self.handle, &lock(&self.config).port, &self.trouble, why);
+        let left = |port| self.role.left(port);
+        lock(&self.devices).look(&self.handle, &lock(&self.config).port, &self.trouble, left);
         if second {
             self.watch();
         }

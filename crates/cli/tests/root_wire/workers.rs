@@ -7,6 +7,7 @@ use crate::tcp::exchange;
 use crate::traffic::Numbered;
 use crate::{Kernel, Needs, turn};
 use std::time::Duration;
+use tidemill_control::schema::{self, path};
 
 const FLOWS: usize = 32;
 const PACKETS: u64 = 60_000;
@@ -19,6 +20,17 @@ fn two_workers(dut: Dut, port: &'static str, family: Family) {
     let numbered = Numbered::start(lab.left(), lab.right(), to, FLOWS, 40_000, 64);
     let back = Numbered::start(lab.right(), lab.left(), lab.address("left", family), FLOWS, 10_000, 64);
     wait_until("enough has been sent", Duration::from_secs(20), || numbered.sent() >= PACKETS);
+    if dut == Dut::Tidemill {
+        wait_until("each worker's load is shown", Duration::from_secs(20), || {
+            let shown: schema::Workers = lab.router.get(path::WORKERS).unwrap();
+            let works = |worker: &schema::Worker| {
+                worker.rx_pps > 0.0
+                    && worker.busy_percent > 0.0
+                    && worker.busy_percent + worker.asleep_percent < 101.0
+            };
+            shown.workers.len() == 2 && shown.workers.iter().all(works)
+        });
+    }
     for arrived in [numbered.finish(), back.finish()] {
         assert_eq!((arrived.late, arrived.flows), (0, FLOWS), "{arrived:?}");
         assert!(arrived.received * 100 >= arrived.sent * 95, "{arrived:?}");

@@ -97,11 +97,12 @@ impl<A: InHeader + Address> Redirects<A> {
     }
 }
 
-/// A hash by which a flow keeps its way among several.
+/// A hash by which a flow keeps its way among several. Without ports the protocol does not count: not every fragment of an IPv6 packet tells it.
 #[cold]
 fn flow_hash(packet: &Packet) -> u32 {
     let mut hasher = DefaultHasher::new();
-    flow_key(packet.data(), usize::from(packet.l3)).hash(&mut hasher);
+    let key = flow_key(packet.data(), usize::from(packet.l3));
+    key.map(|key| (key.addresses, key.ports, key.ports.map(|_| key.protocol))).hash(&mut hasher);
     hasher.finish() as u32
 }
 

@@ -45,6 +45,7 @@ AT(pool, 56);
 _Static_assert(sizeof(struct rte_mbuf) == 128, "mbuf size");
 _Static_assert(RTE_MBUF_F_RX_RSS_HASH == 1 << 1, "mbuf flags");
 _Static_assert(RTE_MBUF_F_RX_IP_CKSUM_MASK == (1 << 4 | 1 << 7), "mbuf flags");
+_Static_assert(RTE_MBUF_F_RX_OUTER_IP_CKSUM_BAD == 1 << 5, "mbuf flags");
 _Static_assert(RTE_MBUF_F_RX_IP_CKSUM_GOOD == 1 << 7, "mbuf flags");
 
 /* The frames that a queue has been lent and the driver does not hold now: the store of the queue's mempool. */

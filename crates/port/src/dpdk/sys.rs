@@ -32,8 +32,9 @@ const _: () = assert!(size_of::<Mbuf>() == 128 && std::mem::offset_of!(Mbuf, poo
 
 /// `rss` holds the hash that the device has computed.
 pub(super) const RSS_HASH: u64 = 1 << 1;
-/// What the device says of the IPv4 header's checksum, and that it is right.
-pub(super) const IP_CHECKSUM: u64 = 1 << 4 | 1 << 7;
+/// What the device says of the IPv4 header's checksum, and that it is right. Of a tunnel's packet a card may mean the inner header by that, and say
+/// of the outer one, which is what we check, only that it is wrong (bit 5).
+pub(super) const IP_CHECKSUM: u64 = 1 << 4 | 1 << 5 | 1 << 7;
 pub(super) const IP_CHECKSUM_GOOD: u64 = 1 << 7;
 
 /// `struct rte_mempool`.

@@ -21,9 +21,13 @@
 //! **Whose is it?** ([`crate::rule`], `bpf/xsk.bpf.c`.) Left to the kernel is what is sent to its addresses; where it owns
 //! the interface also what is not IP, and what goes to groups, to everybody or to link-local addresses; and what `leave`
 //! names, of what is sent to any address of this host or to a group, by protocol or by source or destination port. Transit
-//! is always ours, whatever its ports. So are malformed frames: the router counts them. Limits: of a fragmented packet
-//! only the first piece has ports; behind IPv6 extension headers `leave` does not look; it works without a VLAN tag, and
-//! in VLANs as far as no neighbors need be found; ICMP errors about what is left are ours, unless `proto/1` is left. What was left is counted ([`crate::rule::Left`]).
+//! is always ours, whatever its ports. So are malformed frames: the router counts them. ICMP errors to an address of ours go
+//! where the packet that they are about would have come from: to the kernel if `leave` has it, so that its TCP learns a path's
+//! MTU. What was left is counted ([`crate::rule::Left`]).
+//!
+//! Limits: of a fragmented packet only the first piece has ports; behind IPv6 extension headers `leave` does not look; it works
+//! without a VLAN tag, and in VLANs as far as no neighbors need be found. DHCP answers a client of the kernel's at an address
+//! that nobody has yet: `leave = ["udp/68"]` takes such answers along on a link of the kernel's, of what is transit there too.
 //!
 //! **The ear.** Where the kernel owns the interface, or where something is left to it, both of us have to find neighbors.
 //! Then the answers go to the kernel, and a packet socket hears ARP and neighbor discovery along with it. It counts as
@@ -293,6 +297,9 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
     }
     if options.busy_poll_us > 0 {
         line += &format!(", busy polling for {} us", options.busy_poll_us);
+    }
+    if ports.len() > 1 {
+        line += ", flows as the device spreads them: the two directions of one may be on two workers";
     }
     let mut notes = vec![line];
     for (queue, port) in ports.iter().enumerate() {

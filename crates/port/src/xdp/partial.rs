@@ -12,12 +12,12 @@
 //! So only a packet that was damaged on its way and hits the sum by chance (1 in 65,536) passes for a good one, and on a
 //! virtual link there is no wire to damage it.
 //!
-//! Not completed: what lies in tunnels, and SCTP (its field holds nothing to tell it by). `ethtool -K PEER tx off` makes
-//! the sender do it.
+//! Not completed: what lies in tunnels, what a source route takes elsewhere first (its sum is of another destination), and SCTP (its field
+//! holds nothing to tell it by). `ethtool -K PEER tx off` makes the sender do it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use tidemill_wire::Protocol;
 use tidemill_wire::checksum::{self, Pseudo};
+use tidemill_wire::{Protocol, ipv6_ext};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -68,7 +68,8 @@ fn segment(frame: &[u8]) -> Option<(usize, usize, u8, u16)> {
         0x86DD => {
             let head: &[u8; 40] = ip.first_chunk()?;
             let len = usize::from(u16::from_be_bytes([head[4], head[5]]));
-            (40, 40 + len, head[6], Pseudo::V6 { src: v6(head, 8), dst: v6(head, 24) })
+            let (header, protocol) = if matches!(head[6], TCP | UDP) { (40, head[6]) } else { behind(ip)? };
+            (header, 40 + len, protocol, Pseudo::V6 { src: v6(head, 8), dst: v6(head, 24) })
         }
         _ => return None,
     };
@@ -76,6 +77,13 @@ fn segment(frame: &[u8]) -> Option<(usize, usize, u8, u16)> {
         return None;
     }
     Some((at + header, at + len, protocol, pseudo.sum(Protocol(protocol), len - header)))
+}
+
+/// Where what lies behind IPv6 extension headers begins, and its protocol.
+#[cold]
+fn behind(ip: &[u8]) -> Option<(usize, u8)> {
+    let walk = ipv6_ext::walk(ip).ok()?;
+    (!walk.is_fragment()).then_some((walk.upper_offset, walk.upper.0))
 }
 
 #[inline]
@@ -172,6 +180,33 @@ mod tests {
             }
             complete(&mut frame);
         }
+    }
+
+    #[test]
+    fn segments_behind_ipv6_extension_headers_are_completed() {
+        let (frame, start, field) = good(true, false, false, (1, 2), b"abcdef");
+        // Destination options: six bytes of padding.
+        let with = |frame: &[u8]| {
+            let (head, segment) = frame.split_at(start);
+            let mut all = [head, &[head[14 + 6], 0, 1, 4, 0, 0, 0, 0], segment].concat();
+            all[14 + 5] += 8;
+            all[14 + 6] = 60;
+            all
+        };
+        let (mut left, whole) = (frame.clone(), with(&frame));
+        partial(&mut left, start, field);
+        let mut left = with(&left);
+        verify_checksums(&whole).unwrap();
+        assert!(verify_checksums(&left).is_err() && complete(&mut left));
+        assert_eq!(left, whole);
+        // A fragment header in their place: the sender has finished it before it cut.
+        let mut fragment = with(&frame);
+        partial(&mut fragment, start + 8, field + 8);
+        fragment[14 + 6] = 44;
+        fragment[start + 3] = 1;
+        let before = fragment.clone();
+        assert!(!complete(&mut fragment));
+        assert_eq!(fragment, before);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{Options, failed};
 use crate::PortError;
 use crate::rule::{Left, Ownership, Rule};
 use crate::spec::{Leave, Mode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -62,7 +62,9 @@ struct State {
     object: Object,
     /// Those that are not done.
     queues: usize,
+    /// What the maps have of addresses and VLANs, also where telling them failed halfway.
     hosts: BTreeMap<[u32; 4], u32>,
+    vlans: BTreeSet<u16>,
     told: Option<Ownership>,
     /// What keeps queues from the device that is there.
     hindered: BTreeMap<u32, PortError>,
@@ -91,8 +93,8 @@ impl Program {
             return Err(PortError::config(port, format!("leave: {ports} ports: {MAX_PORTS} at most")));
         }
         let object = Object::load(&SOURCE, &[], None).map_err(at(port))?;
-        let (hosts, hindered) = (BTreeMap::new(), BTreeMap::new());
-        let state = State { attachment: None, object, queues, hosts, told: None, hindered };
+        let (hosts, vlans, hindered) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let state = State { attachment: None, object, queues, hosts, vlans, told: None, hindered };
         Ok(Program {
             port: port.into(),
             interface: interface.into(),
@@ -213,6 +215,7 @@ impl Program {
         for (host, value) in &hosts {
             if state.hosts.get(host) != Some(value) {
                 map.insert(host, value)?;
+                state.hosts.insert(*host, *value);
             }
         }
         object.array::<[u64; FILTER_WORDS]>("filter")?.set(0, filter(hosts.keys()), 0).map_err(to_io)?;
@@ -222,10 +225,10 @@ impl Program {
         }
         state.hosts = hosts;
         let mut vlans = object.array::<u32>("vlans")?;
-        let known = before.unwrap_or_default().vlans;
-        for id in known.symmetric_difference(&ownership.vlans) {
+        for id in state.vlans.symmetric_difference(&ownership.vlans) {
             vlans.set(u32::from(*id), u32::from(ownership.vlans.contains(id)), 0).map_err(to_io)?;
         }
+        state.vlans.clone_from(&ownership.vlans);
         let kernel = if ownership.kernel { KERNEL } else { 0 };
         let leaves = if self.leave.is_empty() { 0 } else { LEAVES };
         object.array::<u32>("settings")?.set(0, TOLD | kernel | leaves, 0).map_err(to_io)

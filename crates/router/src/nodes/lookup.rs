@@ -192,8 +192,10 @@ fn mix(key: &FlowKey) -> u32 {
             fold(dst as u64 ^ SECRETS[0], (dst >> 64) as u64 ^ SECRETS[1]),
         ),
     };
-    let (from, to) = key.ports.unwrap_or_default();
-    let rest = u64::from(from) << 32 | u64::from(to) << 16 | u64::from(key.protocol.0);
+    // Not every fragment of an IPv6 packet tells the protocol behind the headers that were cut.
+    let rest = key
+        .ports
+        .map_or(0, |(from, to)| u64::from(from) << 32 | u64::from(to) << 16 | u64::from(key.protocol.0));
     let hash = fold(source ^ SECRETS[0], destination ^ SECRETS[1]);
     let hash = fold(hash ^ SECRETS[2], rest ^ SECRETS[0]);
     (hash >> 32) as u32 ^ hash as u32
@@ -213,5 +215,23 @@ mod tests {
             buckets[mix(&key) as usize % 16] += 1;
         }
         assert!(buckets.iter().all(|count| (850..1150).contains(count)), "{buckets:?}");
+    }
+
+    #[test]
+    fn fragments_of_an_ipv6_packet_go_together() {
+        let fragment = |field: u16, body: &[u8]| {
+            let mut packet = vec![0x60, 0, 0, 0, 0, 8 + body.len() as u8, 44, 64];
+            packet.extend([0x20; 32]);
+            packet.extend([60, 0]);
+            packet.extend(field.to_be_bytes());
+            packet.extend([0, 0, 0, 9]);
+            packet.extend(body);
+            flow_key(&packet, 0).unwrap()
+        };
+        // The first one tells that UDP is behind the destination options.
+        let first = fragment(1, &[17, 0, 1, 4, 0, 0, 0, 0, 0, 5, 0, 6, 0, 16, 0, 0]);
+        let later = fragment(16, &[3; 8]);
+        assert_ne!(first.protocol, later.protocol);
+        assert_eq!(mix(&first), mix(&later));
     }
 }
