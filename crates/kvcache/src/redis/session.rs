@@ -14,7 +14,7 @@ use super::counters::Counter;
 use super::store::{Effect, Not, Token};
 use super::value::Value;
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tidemill_kv::resp::integer;
 use tidemill_kv::resp::reply::{Frame, Replies};
 use tidemill_kv::resp::request::{Requests, Step};
@@ -25,6 +25,8 @@ const REQUESTS_BYTES: usize = 1 << 20;
 const REPLIES_BYTES: usize = 64 << 20;
 /// Of a reply that cannot fill so much is looked at.
 const GLANCE: usize = 16;
+/// For so long at most all of a connection is answered here: Redis ends those that say nothing to it for its `timeout`, of a second at the least.
+const IDLE: Duration = Duration::from_millis(500);
 /// Effects that a blind connection holds one by one.
 const HELD: usize = 64;
 
@@ -129,6 +131,8 @@ pub(super) struct Session {
     three: bool,
     /// Redis has answered this user a read here.
     proven: bool,
+    /// When the last request was sent on.
+    sent: Option<Instant>,
     multi: bool,
     watch: bool,
     apart: bool,
@@ -249,6 +253,7 @@ impl Session {
             _ => Kind::Plain,
         };
         self.send();
+        self.sent = Some(now);
         if self.blind {
             self.hold(effect, shared);
         } else if matches!(kind, Kind::Queued) {
@@ -276,6 +281,9 @@ impl Session {
         }
         if !self.proven {
             return Err(Counter::Permission);
+        }
+        if self.sent.is_none_or(|sent| now.saturating_duration_since(sent) >= IDLE) {
+            return Err(Counter::Idle);
         }
         let Some(key) = self.requests.word(1) else { return Err(Counter::Form) };
         let found = shared.store.find(self.db, key, self.user, read, now);
@@ -507,7 +515,6 @@ mod tests {
     use super::super::commands::tests::table;
     use super::super::store::Kept;
     use super::*;
-    use std::time::Duration;
 
     /// A session with a Redis that is played by the test.
     struct Played {
@@ -629,6 +636,17 @@ mod tests {
     }
 
     #[test]
+    fn redis_hears_of_each_client_now_and_then() {
+        let mut played = Played::new();
+        played.passes("GET k", "$1\r\nv\r\n");
+        played.now += IDLE - Duration::from_millis(1);
+        played.given("GET k", "$1\r\nv\r\n");
+        played.now += Duration::from_millis(1);
+        played.passes("GET k", "$1\r\nv\r\n");
+        played.given("GET k", "$1\r\nv\r\n");
+    }
+
+    #[test]
     fn who_and_where() {
         let mut played = Played::new();
         played.passes("GET k", "$1\r\nv\r\n");
@@ -696,8 +714,8 @@ mod tests {
 
     #[test]
     fn what_is_not_followed_is_answered_by_redis() {
-        for words in ["SUBSCRIBE c", "MONITOR", "CLIENT REPLY OFF", "CLIENT TRACKING ON", "RESET", "STRANGE"]
-        {
+        let words = ["SUBSCRIBE c", "MONITOR", "CLIENT REPLY OFF", "CLIENT TRACKING ON", "RESET", "STRANGE"];
+        for words in words.into_iter().chain(["QUIT", "SCRIPT DEBUG YES"]) {
             let mut played = Played::new();
             played.passes("GET k", "$1\r\nv\r\n");
             played.passes(words, "+OK\r\n");
