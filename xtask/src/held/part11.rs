@@ -28,9 +28,13 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: root_kvcache")))
     }),
     ("the contract with every combination of tiers: L0, L1, both with the kernel's behind", |machine| {
-        let whole = ["--", "--show-output", "--ignored", "every_combination_whole"];
-        let target = [&["-p", "tidemill-cli", "--test", "root_kvcache"][..], &whole].concat();
-        Ok(Outcome::Pass(format!("{} test: root_kvcache, whole", machine.tests(&target, 1)?)))
+        combinations(machine, "every_combination_whole")
+    }),
+    ("no answer past its time, with every combination of tiers", |machine| {
+        combinations(machine, "every_combination_in_time")
+    }),
+    ("commands cut anywhere, segments lost and again, with every combination of tiers", |machine| {
+        combinations(machine, "every_combination_cut_anywhere")
     }),
     ("never stale, in worlds that are made up; planted faults are found", |machine| {
         Ok(Outcome::Pass(format!(
@@ -71,6 +75,12 @@ pub(crate) const LINES: &[Line] = &[
         Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
     }),
 ];
+
+/// One of the suites that are run with each combination.
+fn combinations(machine: &Machine, test: &str) -> Result<Outcome> {
+    let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output", "--ignored", test];
+    Ok(Outcome::Pass(format!("{} test: root_kvcache, {test}", machine.tests(&target, 1)?)))
+}
 
 fn role(machine: &Machine) -> Result<Outcome> {
     let (runs, seconds) = if machine.quick { ("4", "0.5") } else { ("11", "2") };
