@@ -61,13 +61,14 @@ fn both_with_the_kernels_tier_behind() {
 #[ignore = "all of the contract three times: half a minute"]
 fn every_combination_whole() {
     let Some(_turn) = turn("every_combination_whole") else { return };
-    let parts: [fn(&Lab); 7] = [
+    let parts: [fn(&Lab); 8] = [
         reads::lengths_of_keys,
         reads::bytes_of_keys,
         reads::lengths_of_values,
         reads::lines_in_values,
         reads::flags,
         reads::several_keys,
+        reads::counts,
         reads::cas,
     ];
     let mutations: Vec<(To, Speech)> =

@@ -42,7 +42,7 @@ fn keys_of_any_bytes() {
 
 pub(crate) fn bytes_of_keys(lab: &Lab) {
     let mut pair = Pair::new(lab);
-    for byte in [0x01, 0x07, 0x0b, 0x21, 0x25, 0x7e, 0x7f, 0x80, 0xc3, 0xff_u8] {
+    for byte in [0x01, 0x07, 0x09, 0x0b, 0x21, 0x25, 0x7e, 0x7f, 0x80, 0xc3, 0xff_u8] {
         let key = [b'a', byte, b'b'];
         if (0x21..0x7f).contains(&byte) {
             pair.given(&key, u32::from(byte), 0, &[byte]);
@@ -194,6 +194,41 @@ pub(crate) fn several_keys(lab: &Lab) {
     // A line may end without a carriage return.
     pair.ask(Way::Udp, b"get one\n", "a bare line feed");
     pair.ask(Way::Udp, b"get one two\n", "a bare line feed");
+}
+
+#[test]
+fn counts_that_wrap_grow_and_shrink() {
+    let Some(_turn) = turn("counts_that_wrap_grow_and_shrink") else { return };
+    counts(&crate::front::cached());
+}
+
+/// What shrinks has spaces behind it, in a value as long as before; what is no number stays.
+pub(crate) fn counts(lab: &Lab) {
+    let mut pair = Pair::new(lab);
+    let cases: [(&[u8], Ask); 6] = [
+        (b"18446744073709551615", Ask::Incr(2)),
+        (b"18446744073709551616", Ask::Incr(1)),
+        (b"9", Ask::Incr(1)),
+        (b"10", Ask::Decr(1)),
+        (b"5", Ask::Decr(9)),
+        (b"no number", Ask::Incr(1)),
+    ];
+    for (number, (data, ask)) in cases.into_iter().enumerate() {
+        for speech in wire::SPEECHES {
+            for over_udp in [false, true] {
+                let key = format!("count:{number}:{speech:?}:{over_udp}").into_bytes();
+                let what = format!("{ask:?} of {}", data.escape_ascii());
+                pair.given(&key, 3, 0, data);
+                let bytes = wire::request(speech, &ask, &key, false, 5);
+                if over_udp {
+                    pair.udp_once(&bytes, &what);
+                } else {
+                    pair.tcp(&bytes, &what);
+                }
+                pair.reads(&key, &what);
+            }
+        }
+    }
 }
 
 /// `gets` gives a number with which `cas` succeeds, with or without a cached value, and `get` never gives one.
