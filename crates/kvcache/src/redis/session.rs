@@ -14,7 +14,7 @@ use super::counters::Counter;
 use super::store::{Effect, Not, Token};
 use super::value::Value;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tidemill_kv::resp::integer;
 use tidemill_kv::resp::reply::{Frame, Replies};
 use tidemill_kv::resp::request::{Requests, Step};
@@ -25,8 +25,6 @@ const REQUESTS_BYTES: usize = 1 << 20;
 const REPLIES_BYTES: usize = 64 << 20;
 /// Of a reply that cannot fill so much is looked at.
 const GLANCE: usize = 16;
-/// For so long at most all of a connection is answered here: Redis ends those that say nothing to it for its `timeout`, of a second at the least.
-const IDLE: Duration = Duration::from_millis(500);
 /// Effects that a blind connection holds one by one.
 const HELD: usize = 64;
 
@@ -282,7 +280,9 @@ impl Session {
         if !self.proven {
             return Err(Counter::Permission);
         }
-        if self.sent.is_none_or(|sent| now.saturating_duration_since(sent) >= IDLE) {
+        if let (Some(idle), Some(sent)) = (shared.idle, self.sent)
+            && now.saturating_duration_since(sent) >= idle
+        {
             return Err(Counter::Idle);
         }
         let Some(key) = self.requests.word(1) else { return Err(Counter::Form) };
@@ -515,6 +515,7 @@ mod tests {
     use super::super::commands::tests::table;
     use super::super::store::Kept;
     use super::*;
+    use std::time::Duration;
 
     /// A session with a Redis that is played by the test.
     struct Played {
@@ -635,11 +636,17 @@ mod tests {
         assert_eq!(played.replies(&reply), reply);
     }
 
+    /// Where it ends connections that say nothing for a while.
     #[test]
     fn redis_hears_of_each_client_now_and_then() {
         let mut played = Played::new();
         played.passes("GET k", "$1\r\nv\r\n");
-        played.now += IDLE - Duration::from_millis(1);
+        let idle = Duration::from_secs(5);
+        played.now += idle;
+        played.given("GET k", "$1\r\nv\r\n");
+        played.shared.idle = Some(idle);
+        played.passes("GET k", "$1\r\nv\r\n");
+        played.now += idle - Duration::from_millis(1);
         played.given("GET k", "$1\r\nv\r\n");
         played.now += Duration::from_millis(1);
         played.passes("GET k", "$1\r\nv\r\n");
