@@ -34,6 +34,9 @@ impl Rates {
     /// Takes one more from the budgets of this source and of all: `rate` and `total` per second, and so many at once; 0 is no limit. If one has none left, from neither.
     #[inline]
     pub(crate) fn admit(&mut self, source: IpAddr, now_ns: u64, rate: u32, total: u32) -> Result<(), Limit> {
+        if rate == 0 && total == 0 {
+            return Ok(());
+        }
         let place = &mut self.places[self.hash.hash_one(network(source)) as usize & (PLACES - 1)];
         let next = one_more(*place, now_ns, rate).ok_or(Limit::Source)?;
         self.all = one_more(self.all, now_ns, total).ok_or(Limit::All)?;
