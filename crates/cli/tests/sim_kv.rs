@@ -127,7 +127,7 @@ fn figures_have_the_papers_numbers_beside_them() {
     assert!((fall(&alone, 2, 4) - fall(&alone, 4, 6)).abs() < 1e-3 && fall(&alone, 2, 4) > 1.8, "{alone:?}");
     assert!(both.iter().zip(&alone).all(|(both, alone)| both >= alone));
 
-    // Few requests: what is simulated has its shape in `bench/figures.md`; here it is whole and draws.
+    // Few requests: here what is simulated is whole and draws; its shape is held to the paper's with many (`cargo xtask held 11`).
     for (figure, points) in
         [("tok-3.9", 15), ("tok-3.10", 35), ("tok-3.11", 90), ("tok-3.12", 75), ("tok-3.13", 25)]
     {

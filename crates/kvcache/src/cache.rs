@@ -19,7 +19,7 @@ use crate::fills::{Came, Fills};
 use crate::frame::{Found, Parts, Way, find, write};
 use crate::gate::{Gate, Version};
 use crate::hot::{Hot, HotKey};
-use crate::rates::Rates;
+use crate::rates::{Limit, Rates};
 use crate::server::Server;
 use crate::settings::Settings;
 use crate::shift::Shift;
@@ -268,11 +268,6 @@ impl Cache {
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return self.check(frame, parts, now_ns);
         };
-        if !self.rates.admit(parts.src, now_ns, self.settings.rate) {
-            self.counters.one(Counter::Limited);
-            self.misses.put(number, key, Noted { hash, version: None }, now_ns);
-            return Fate::Pass;
-        }
         self.text.clear();
         let holds = |stamp: &crate::tier::Stamp| stamp.version == version && now_ns < stamp.expires_ns;
         let Some(level) = self.tiers.get(hash, key, holds, &mut self.text) else {
@@ -289,6 +284,15 @@ impl Cache {
         let len = udp::HEADER + self.text.len() + END.len();
         if frame.len() + ANSWER_HEADERS + self.text.len() > room || !parts.comes_through(len) {
             self.counters.one(Counter::NoRoom);
+            self.misses.put(number, key, Noted { hash, version: None }, now_ns);
+            return Fate::Pass;
+        }
+        let (rate, total) = (self.settings.rate, self.settings.rate_total);
+        if let Err(limit) = self.rates.admit(parts.src, now_ns, rate, total) {
+            self.counters.one(match limit {
+                Limit::Source => Counter::Limited,
+                Limit::All => Counter::LimitedTotal,
+            });
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
         }

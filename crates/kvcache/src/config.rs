@@ -19,8 +19,10 @@ pub struct KvcacheSection {
     pub vlan: u16,
     /// The prefixes of clients that are answered: answers are larger than questions, and anybody can write any source on a question.
     pub allow: Vec<String>,
-    /// Answers a second for one source, and so many at once; 0 is no limit.
+    /// Answers a second for one source (an IPv4 address, a /64 of IPv6), and so many at once; 0 is no limit.
     pub rate: u32,
+    /// The same for all sources together, as forged ones are many; 0 is no limit.
+    pub rate_total: u32,
     /// Milliseconds within which memcached executes what has come to it, where it sends no proof; 100 to 60,000.
     pub settle_ms: u32,
     /// Milliseconds for which memcached is believed to be the same process after it has said so; 100 to 60,000. So long values may outlive it.
@@ -59,6 +61,7 @@ impl Default for KvcacheSection {
             vlan: 0,
             allow: Vec::new(),
             rate: 1_000_000,
+            rate_total: 0,
             settle_ms: 3000,
             lease_ms: 1000,
             ask_port: 61211,

@@ -453,3 +453,27 @@ fn a_question_that_memcached_does_not_know_is_counted() {
     assert_eq!(world.through(Side::Servers, &refused), Fate::Consume);
     assert_eq!(world.count(Counter::FillRefused), 1);
 }
+
+/// All others have memcached's answers: who is in no prefix of `allow`, who asks at another address, and who has had as many as there are for him, or for all.
+#[test]
+fn whom_it_answers_and_how_often() {
+    let answers = |world: &mut World, client: [u8; 4], count: usize| {
+        let get = datagram((client.into(), 4000), SERVED, 1, b"get k\r\n");
+        (0..count).filter(|_| world.through(Side::Clients, &get) == Fate::Answer).count()
+    };
+    let mut world = World::new("rate = 50");
+    let before = world.count(Counter::Denied);
+    assert_eq!(answers(&mut world, [10, 0, 1, 1], 10), 0);
+    let elsewhere = datagram(CLIENT, (Ipv4Addr::new(10, 0, 0, 8), PORT), 1, b"get k\r\n");
+    assert_eq!(world.through(Side::Clients, &elsewhere), Fate::Pass);
+    assert_eq!(world.count(Counter::Denied) - before, 11);
+    // A millisecond each: 50 at once, one every 20 ms, and now and then one goes to memcached with a question of ours.
+    let given = answers(&mut world, [10, 0, 0, 2], 500);
+    assert!((60..=76).contains(&given), "{given}");
+    assert!(world.count(Counter::Limited) > 400);
+    assert!(answers(&mut world, [10, 0, 0, 3], 10) > 7);
+    let mut world = World::new("rate_total = 50");
+    let given: usize = (20..30).map(|n| answers(&mut world, [10, 0, 0, n], 50)).sum();
+    assert!((40..=76).contains(&given), "{given}");
+    assert!(world.count(Counter::LimitedTotal) > 400 && world.count(Counter::Limited) == 0);
+}

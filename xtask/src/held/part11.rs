@@ -10,7 +10,7 @@ pub(crate) const LINES: &[Line] = &[
     ("L0 and L1 over AF_XDP: five times memcached's gets over UDP on one core", role),
     ("the contract, clients that do anything, all tiers at once, a real memcached", |machine| {
         let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
-        let mut passed = machine.tests(&target, 23)?;
+        let mut passed = machine.tests(&target, 24)?;
         if !machine.quick {
             let long = [
                 "-p",
@@ -28,9 +28,13 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: root_kvcache")))
     }),
     ("the contract with every combination of tiers: L0, L1, both with the kernel's behind", |machine| {
-        let whole = ["--", "--show-output", "--ignored", "every_combination_whole"];
-        let target = [&["-p", "tidemill-cli", "--test", "root_kvcache"][..], &whole].concat();
-        Ok(Outcome::Pass(format!("{} test: root_kvcache, whole", machine.tests(&target, 1)?)))
+        combinations(machine, "every_combination_whole")
+    }),
+    ("no answer past its time, with every combination of tiers", |machine| {
+        combinations(machine, "every_combination_in_time")
+    }),
+    ("commands cut anywhere, segments lost and again, with every combination of tiers", |machine| {
+        combinations(machine, "every_combination_cut_anywhere")
     }),
     ("never stale, in worlds that are made up; planted faults are found", |machine| {
         Ok(Outcome::Pass(format!(
@@ -51,6 +55,7 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: sim_lake, sim_kv")))
     }),
     ("3.12 at full size: fewer misses with more ways, but for ETC", eviction),
+    ("3.9 to 3.11 and 3.13 at full size: the shapes that the paper's text tells", shapes),
     ("hits as libCacheSim counts them", |machine| {
         let target = ["-p", "tidemill-cachesim", "--test", "real_libcachesim", "--", "--show-output"];
         Ok(Outcome::Pass(format!("{} tests: real_libcachesim", machine.tests(&target, 3)?)))
@@ -71,6 +76,12 @@ pub(crate) const LINES: &[Line] = &[
         Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
     }),
 ];
+
+/// One of the suites that are run with each combination.
+fn combinations(machine: &Machine, test: &str) -> Result<Outcome> {
+    let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output", "--ignored", test];
+    Ok(Outcome::Pass(format!("{} test: root_kvcache, {test}", machine.tests(&target, 1)?)))
+}
 
 fn role(machine: &Machine) -> Result<Outcome> {
     let (runs, seconds) = if machine.quick { ("4", "0.5") } else { ("11", "2") };
@@ -137,6 +148,57 @@ fn eviction(machine: &Machine) -> Result<Outcome> {
         }
     }
     Ok(verdict(good, text.join(", ")))
+}
+
+/// With as many requests as `bench/figures.md` has: what the paper's text says of each, but where that page says that ours differ.
+fn shapes(machine: &Machine) -> Result<Outcome> {
+    let figure =
+        |name: &str| machine.tidemill(&["sim", "kv", "--figure", name, "--requests", "4M", "--json"]);
+    // What is not there is no number: no comparison with it holds.
+    let named = |points: &[Value], unit: &str, series: &str, x: &str| {
+        let is = |point: &&Value| point["unit"] == unit && point["series"] == series && point["x"] == x;
+        points.iter().find(is).map_or(f64::NAN, |point| number(point, "y"))
+    };
+    let traffic = figure("tok-3.9")?;
+    let gb = |series: &str, model: &str| named(&traffic, "GB/s between NIC and host", series, model);
+    let (var, sys) = (gb("write-through", "var"), gb("write-through", "sys"));
+    let back = gb("write-back", "var");
+    // What 10GbE carries.
+    let mut good = var > 1.25 && sys > 1.25 && back < 0.6 * var;
+    let mut text = format!("write-through VAR {var:.2}, SYS {sys:.2} GB/s, write-back VAR {back:.2}");
+    let ways = figure("tok-3.10")?;
+    for model in ["usr", "sys", "var"] {
+        let fewer = named(&ways, "percentage points fewer than with one way", "8 ways", model);
+        good &= (2.0..=7.0).contains(&fewer);
+        text += &format!(", 8 ways {model} {fewer:.1} points");
+    }
+    let slabs = figure("tok-3.13")?;
+    let missed = |model: &str, letter: &str| named(&slabs, "percent of gets that L1 misses", model, letter);
+    good &= missed("app", "C") > 70.0;
+    // From the fewest chunks of 64 bytes to the most.
+    good &= ["E", "A", "B", "D", "C"].map(|letter| missed("usr", letter)).is_sorted_by(|a, b| a > b);
+    text += &format!(", type C: app {:.0}, usr {:.0} %", missed("app", "C"), missed("usr", "C"));
+    if machine.quick {
+        return Ok(verdict(good, text));
+    }
+    let tiers = figure("tok-3.11")?;
+    let at = |unit: &str, series: &str, ratio: f64| {
+        let is = |point: &&Value| {
+            point["unit"] == unit && point["series"] == series && number(point, "x") == ratio
+        };
+        tiers.iter().find(is).map_or(f64::NAN, |point| number(point, "y"))
+    };
+    for (model, paper) in [("usr", 75.8), ("sys", 52.1)] {
+        let alone = at("percent of gets that reach memcached", &format!("{model}, inclusive"), 1.0);
+        good &= (alone - paper).abs() < 1.0;
+        text += &format!(", L1 alone {model} {alone:.1} %, there {paper}");
+    }
+    for model in ["usr", "sys", "app", "etc", "var"] {
+        let fewer = |ratio| at("percentage points fewer if non-inclusive", model, ratio);
+        good &= fewer(1.0) > 0.0 && fewer(32.0).abs() < 1.0;
+        text += &format!(", non-inclusive {model} {:.1} and {:.1}", fewer(1.0), fewer(32.0));
+    }
+    Ok(verdict(good, text))
 }
 
 /// One thread, by a made-up log of the ETC pool's shape.

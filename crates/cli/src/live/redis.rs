@@ -25,7 +25,7 @@ pub(super) struct Redis {
     /// The Redis behind: a master, 6.0 or later
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379")]
     redis: SocketAddr,
-    /// The user of its own connection, which has to be allowed HELLO, CLIENT TRACKING, COMMAND, ROLE, SELECT, and PTTL of any key [default: Redis' default user]
+    /// The user of its own connection, which has to be allowed HELLO, CLIENT TRACKING, COMMAND, ROLE, SELECT, PTTL of any key, and CONFIG GET where Redis has a timeout [default: Redis' default user]
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
     /// A file with the password for that

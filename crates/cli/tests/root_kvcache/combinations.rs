@@ -1,9 +1,11 @@
 //! The contract with each combination of tiers: L0 alone, L1 alone, and both with the kernel's behind them; both by themselves are what the tests of `reads` and `mutations` have. It is their
-//! text: a part for each, and all of it for all of them where there is time (`--ignored`, `cargo xtask held 11`).
+//! text: a part for each, and all of it for all of them where there is time (`--ignored`, `cargo xtask held 11`), with what the kernel's tier's suite has of time and of TCP's segments.
 
 use crate::both_answer;
 use crate::contract::lab::{Lab, turn};
 use crate::contract::wire::{SPEECHES, Speech};
+use crate::cuts;
+use crate::ends;
 use crate::front::{bridge, with};
 use crate::mutations::{To, all};
 use crate::reads;
@@ -13,6 +15,8 @@ const L0: &str = "[kvcache.l0]\nchunk = 2048\n[kvcache.l1]\nentries = 0";
 const L1: &str = "[kvcache.l0]\nentries = 0";
 /// Few, so that something is left to the tier below.
 const SMALL: &str = "[kvcache.l0]\nentries = 2\n[kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
+/// Each with or without the kernel's tier; the first is what a role has that says nothing of them.
+const ALL: [(&str, bool); 4] = [("", false), (L0, false), (L1, false), (SMALL, true)];
 
 /// What is read, then what voids it.
 fn hold(lab: &Lab, reads: &[fn(&Lab)], mutations: &[(To, Speech)]) {
@@ -57,13 +61,14 @@ fn both_with_the_kernels_tier_behind() {
 #[ignore = "all of the contract three times: half a minute"]
 fn every_combination_whole() {
     let Some(_turn) = turn("every_combination_whole") else { return };
-    let parts: [fn(&Lab); 7] = [
+    let parts: [fn(&Lab); 8] = [
         reads::lengths_of_keys,
         reads::bytes_of_keys,
         reads::lengths_of_values,
         reads::lines_in_values,
         reads::flags,
         reads::several_keys,
+        reads::counts,
         reads::cas,
     ];
     let mutations: Vec<(To, Speech)> =
@@ -77,5 +82,39 @@ fn every_combination_whole() {
             L1 => assert_eq!(answered(&lab).0, [false, true]),
             _ => both_answer(&lab, bridge(&lab)),
         }
+    }
+}
+
+#[test]
+#[ignore = "no answer past its time, four times: three minutes"]
+fn every_combination_in_time() {
+    let Some(_turn) = turn("every_combination_in_time") else { return };
+    for (section, kernels) in ALL {
+        let lab = with(section, kernels);
+        println!("{section:?}");
+        let parts: [fn(&Lab); 3] = [ends::past, ends::touched, ends::flushed];
+        parts.iter().for_each(|part| part(&lab));
+    }
+}
+
+#[test]
+#[ignore = "commands cut at each byte, four times: minutes"]
+fn every_combination_cut_anywhere() {
+    let Some(_turn) = turn("every_combination_cut_anywhere") else { return };
+    let parts: [fn(&Lab); 9] = [
+        cuts::cut_anywhere,
+        cuts::byte_by_byte,
+        cuts::crowds,
+        cuts::last_words,
+        cuts::fragments,
+        cuts::out_of_order,
+        cuts::strangers,
+        cuts::used_again,
+        cuts::used_again_by_cookie,
+    ];
+    for (section, kernels) in ALL {
+        let lab = with(section, kernels);
+        println!("{section:?}");
+        parts.iter().for_each(|part| part(&lab));
     }
 }

@@ -10,6 +10,10 @@
 mod combinations;
 #[path = "../../../kv/tests/contract/mod.rs"]
 mod contract;
+#[path = "../../../kv/tests/root_contract/cuts.rs"]
+mod cuts;
+#[path = "../../../kv/tests/root_contract/ends.rs"]
+mod ends;
 mod front;
 #[allow(dead_code)] // the kernel's tier sees more ways
 #[path = "../../../kv/tests/root_contract/mutations.rs"]

@@ -258,18 +258,29 @@ fn command(rng: &mut Rng) -> (bool, String) {
             format!("INCR {k}"),
         ],
         &[format!("HSET {k} {m} {n}"), format!("HDEL {k} {m}"), format!("HINCRBY {k} b {n}")],
-        &[format!("SADD {k} {m}"), format!("SREM {k} {m}"), format!("SMOVE {k} {k2} {m}")],
+        &[
+            format!("SADD {k} {m}"),
+            format!("SREM {k} {m}"),
+            format!("SMOVE {k} {k2} {m}"),
+            format!("SUNIONSTORE {k2} {k} {k2}"),
+        ],
         &[
             format!("RPUSH {k} {m} x"),
             format!("LPOP {k}"),
             format!("LSET {k} 0 {m}"),
             format!("LINSERT {k} BEFORE x {m}"),
+            format!("LMOVE {k} {k2} LEFT RIGHT"),
+            // Their keys are where a number says; on nothing it waits a while.
+            format!("LMPOP 2 {k2} {k} LEFT"),
+            format!("BLMPOP 0.01 2 {k2} {k} RIGHT"),
         ],
         &[
             format!("ZADD {k} {n}.25 {m}"),
             format!("ZINCRBY {k} 1e20 {m}"),
             format!("ZADD {k} -inf {m}"),
             format!("ZREM {k} {m}"),
+            format!("ZMPOP 1 {k} MIN"),
+            format!("ZUNIONSTORE {k2} 1 {k}"),
         ],
     ];
     let any = [
@@ -281,6 +292,9 @@ fn command(rng: &mut Rng) -> (bool, String) {
         format!("EXPIRE {k} 100"),
         format!("PERSIST {k}"),
         format!("SET {k} {m} EX 100"),
+        format!("GETEX {k} EX 100"),
+        format!("GETDEL {k}"),
+        format!("SCAN 0 MATCH {k} COUNT 1000"),
         format!("OBJECT ENCODING {k}"),
         format!("EVAL return{{redis.call('del',KEYS[1])}} 1 {k}"),
         format!("SORT {k} ALPHA STORE {k2}"),
@@ -295,10 +309,10 @@ fn command(rng: &mut Rng) -> (bool, String) {
         0..860 => choose(rng, reads[kind]),
         860..READS => format!("{} {k}", one(rng, &["EXISTS", "TYPE", "type"])),
         READS..985 => choose(rng, writes[kind]),
-        985..992 => choose(rng, &any[..9]),
-        992..994 => choose(rng, &any[9..13]),
+        985..992 => choose(rng, &any[..12]),
+        992..994 => choose(rng, &any[12..16]),
         // An unknown word ends the answering on its connection.
-        994 => any[if rng.chance(0.02) { 13 } else { 14 }].clone(),
+        994 => any[if rng.chance(0.02) { 16 } else { 17 }].clone(),
         995..998 => format!("SELECT {}", rng.below(2)),
         _ => "PING".into(),
     };
@@ -476,19 +490,31 @@ fn writes_past_the_cache_ends_and_a_redis_that_is_not_heard() {
     }
     let mut lab = Lab::new();
     let (mut conn, mut direct) = (Conn::new(lab.at), Conn::new(lab.direct));
-    for (first, second, read) in [
+    let changes = [
         ("SET k 0", "SET k 2", "GET k"),
         ("HSET h f 0", "HSET h f 1", "HGETALL h"),
         ("SADD s a", "SREM s a", "SMEMBERS s"),
         ("RPUSH l a", "LPOP l", "LRANGE l 0 -1"),
-        ("SET k 3", "FLUSHALL", "GET k"),
-    ] {
-        direct.ask(first);
-        lab.warm(&mut conn, read);
-        direct.ask(second);
-        let told = direct.ask(read);
+        ("ZADD z 1 a", "ZINCRBY z 1 a", "ZRANGE z 0 -1 WITHSCORES"),
+        ("SET from 0", "RENAME from to", "GET from"),
+        ("SET moved 0", "MOVE moved 1", "GET moved"),
+        ("SET script 0", "EVAL return(redis.call('incr',KEYS[1])) 1 script", "GET script"),
+        ("HSET past f 0", "EXPIRE past -1", "HGETALL past"),
+        ("RPUSH soon a", "PEXPIRE soon 1", "LRANGE soon 0 -1"),
+    ];
+    for turn in [&changes[..], &[("SET k 3", "FLUSHALL", "GET k")]] {
+        for (first, _, read) in turn {
+            direct.ask(first);
+            lab.warm(&mut conn, read);
+        }
+        let before: Vec<String> = turn.iter().map(|(.., read)| direct.ask(read)).collect();
+        turn.iter().for_each(|(_, second, _)| drop(direct.ask(second)));
         std::thread::sleep(Duration::from_millis(LEASE_MS + 50));
-        assert_eq!(conn.ask(read), told, "{second}");
+        for ((_, second, read), before) in turn.iter().zip(before) {
+            let now = direct.ask(read);
+            assert_ne!(now, before, "{second}");
+            assert_eq!(conn.ask(read), now, "{second}");
+        }
     }
     // Ends by time, and not later than Redis has it: to the end of its millisecond, by a clock of its own. What may end before it is given is set again.
     let [lasts, slack] = [1500, 10].map(Duration::from_millis);

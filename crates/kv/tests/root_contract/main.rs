@@ -6,6 +6,8 @@
 
 #[path = "../contract/mod.rs"]
 mod contract;
+mod cuts;
+mod ends;
 mod front;
 mod kernels;
 mod life;

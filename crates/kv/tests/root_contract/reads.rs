@@ -42,7 +42,7 @@ fn keys_of_any_bytes() {
 
 pub(crate) fn bytes_of_keys(lab: &Lab) {
     let mut pair = Pair::new(lab);
-    for byte in [0x01, 0x07, 0x0b, 0x21, 0x25, 0x7e, 0x7f, 0x80, 0xc3, 0xff_u8] {
+    for byte in [0x01, 0x07, 0x09, 0x0b, 0x21, 0x25, 0x7e, 0x7f, 0x80, 0xc3, 0xff_u8] {
         let key = [b'a', byte, b'b'];
         if (0x21..0x7f).contains(&byte) {
             pair.given(&key, u32::from(byte), 0, &[byte]);
@@ -73,12 +73,15 @@ fn values_of_every_length() {
     lengths_of_values(&crate::front::cached());
 }
 
+/// Of a value, by default, with keys as short as these.
+const LARGEST: usize = 1_048_500;
+
 pub(crate) fn lengths_of_values(lab: &Lab) {
     let mut pair = Pair::new(lab);
     // One datagram holds 1,400 bytes with its header; a cache may have a smaller limit, and memcached a larger one.
     for length in [
         0, 1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 500, 1000, 1024, 1300, 1340, 1350, 1360, 1370, 1372, 1380,
-        1400, 1450, 2000, 4096, 10_000, 100_000, 600_000,
+        1400, 1450, 2000, 4096, 10_000, 100_000, LARGEST,
     ] {
         let key = format!("value:{length}").into_bytes();
         let data: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
@@ -194,6 +197,40 @@ pub(crate) fn several_keys(lab: &Lab) {
     // A line may end without a carriage return.
     pair.ask(Way::Udp, b"get one\n", "a bare line feed");
     pair.ask(Way::Udp, b"get one two\n", "a bare line feed");
+}
+
+#[test]
+fn counts_that_wrap_grow_and_shrink() {
+    let Some(_turn) = turn("counts_that_wrap_grow_and_shrink") else { return };
+    counts(&crate::front::cached());
+}
+
+/// What shrinks has spaces behind it, in a value as long as before; what is no number stays.
+pub(crate) fn counts(lab: &Lab) {
+    let mut pair = Pair::new(lab);
+    let cases: [(&[u8], Ask); 6] = [
+        (b"18446744073709551615", Ask::Incr(2)),
+        (b"18446744073709551616", Ask::Incr(1)),
+        (b"9", Ask::Incr(1)),
+        (b"10", Ask::Decr(1)),
+        (b"5", Ask::Decr(9)),
+        (b"no number", Ask::Incr(1)),
+    ];
+    for (number, (data, ask)) in cases.into_iter().enumerate() {
+        for (at, speech) in wire::SPEECHES.into_iter().enumerate() {
+            let key = format!("count:{number}:{speech:?}").into_bytes();
+            let what = format!("{ask:?} of {}", data.escape_ascii());
+            pair.given(&key, 3, 0, data);
+            let bytes = wire::request(speech, &ask, &key, false, 5);
+            // Each case by both ways, each protocol too.
+            if (number + at).is_multiple_of(2) {
+                pair.tcp(&bytes, &what);
+            } else {
+                pair.udp_once(&bytes, &what);
+            }
+            pair.reads(&key, &what);
+        }
+    }
 }
 
 /// `gets` gives a number with which `cas` succeeds, with or without a cached value, and `get` never gives one.

@@ -1,7 +1,7 @@
 //! The connection to Redis that is nobody's: what it says, and what is made of that.
 //!
 //! ```text
-//!  HELLO 3 [AUTH user password], CLIENT TRACKING ON BCAST, COMMAND, ROLE
+//!  HELLO 3 [AUTH user password], CLIENT TRACKING ON BCAST, COMMAND, CONFIG GET timeout, ROLE
 //!  < push: invalidate [k ...]       somebody has changed k, or it has ended: what is kept of it is void
 //!  < push: invalidate null          all of them
 //!  PTTL k                           for a value that was seen: it holds so long, if nothing has touched k since
@@ -31,6 +31,7 @@ enum Told {
     Hello,
     Tracking,
     Commands,
+    Timeout,
     Role(Instant),
     Select,
     Holds(Question, Instant),
@@ -68,6 +69,7 @@ impl Keeper {
         }
         keeper.say(&[b"CLIENT", b"TRACKING", b"ON", b"BCAST"], Told::Tracking);
         keeper.say(&[b"COMMAND"], Told::Commands);
+        keeper.say(&[b"CONFIG", b"GET", b"timeout"], Told::Timeout);
         keeper.say(&[b"ROLE"], Told::Role(now));
         keeper
     }
@@ -148,7 +150,7 @@ impl Keeper {
         let mut items = Items::new(reply);
         let first = items.next();
         if let Some(Item::Error(_)) = first
-            && !matches!(told, Told::Holds(..))
+            && !matches!(told, Told::Holds(..) | Told::Timeout)
         {
             return Err(said(reply));
         }
@@ -162,6 +164,14 @@ impl Keeper {
             Told::Commands => {
                 let commands = Commands::from_reply(reply);
                 shared.commands = commands.ok_or("its answer to COMMAND is of another form")?;
+            }
+            // Who may not ask is not told: then it counts as none.
+            Told::Timeout => {
+                let seconds = match items.last() {
+                    Some(Item::Text(text)) => integer(text).and_then(|number| u64::try_from(number).ok()),
+                    _ => None,
+                };
+                shared.idle = seconds.filter(|seconds| *seconds > 0).map(|s| Duration::from_secs(s) / 2);
             }
             Told::Role(sent) => match items.next() {
                 Some(Item::Text(b"master")) => shared.store.sure(sent.checked_add(self.lease)),
@@ -258,8 +268,9 @@ mod tests {
             )
         );
         keeper.to_redis.clear();
-        let text = format!("%1\r\n+proto\r\n:3\r\n+OK\r\n{TABLE}");
+        let text = format!("%1\r\n+proto\r\n:3\r\n+OK\r\n{TABLE}%1\r\n$7\r\ntimeout\r\n$2\r\n10\r\n");
         assert_eq!(keeper.redis(text.as_bytes(), &mut shared), Ok(()));
+        assert_eq!(shared.idle, Some(Duration::from_secs(5)));
         assert!(!shared.store.is_sure(now));
         assert_eq!(keeper.redis(b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n", &mut shared), Ok(()));
         (keeper, shared)
@@ -321,6 +332,17 @@ mod tests {
                 assert!(!is_there(Duration::from_millis(lasts_ms)));
             }
             assert_eq!(shared.asked, 0);
+        }
+    }
+
+    #[test]
+    fn a_redis_that_does_not_tell_its_timeout_has_none() {
+        let now = Instant::now();
+        for told in ["%1\r\n$7\r\ntimeout\r\n$1\r\n0\r\n", "%0\r\n", "-NOPERM x\r\n", "-ERR x 10\r\n"] {
+            let (mut keeper, mut shared) = (Keeper::new(&options(), now), Shared::new(1 << 20, 1 << 16));
+            let text = format!("%0\r\n+OK\r\n{TABLE}{told}");
+            assert_eq!(keeper.redis(text.as_bytes(), &mut shared), Ok(()));
+            assert_eq!(shared.idle, None, "{told}");
         }
     }
 

@@ -67,6 +67,8 @@ struct Shared {
     asked: usize,
     /// The keeper has its connection.
     is_heard: bool,
+    /// Half of Redis' `timeout`, if it has one: for so long all of a connection may be answered here.
+    idle: Option<Duration>,
     value_max: usize,
     /// Lines for the log.
     notes: Vec<String>,
@@ -82,6 +84,7 @@ impl Shared {
             questions: VecDeque::new(),
             asked: 0,
             is_heard: false,
+            idle: None,
             value_max,
             notes: Vec::new(),
         }

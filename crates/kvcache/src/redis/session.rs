@@ -129,6 +129,8 @@ pub(super) struct Session {
     three: bool,
     /// Redis has answered this user a read here.
     proven: bool,
+    /// When the last request was sent on.
+    sent: Option<Instant>,
     multi: bool,
     watch: bool,
     apart: bool,
@@ -249,6 +251,7 @@ impl Session {
             _ => Kind::Plain,
         };
         self.send();
+        self.sent = Some(now);
         if self.blind {
             self.hold(effect, shared);
         } else if matches!(kind, Kind::Queued) {
@@ -276,6 +279,11 @@ impl Session {
         }
         if !self.proven {
             return Err(Counter::Permission);
+        }
+        if let (Some(idle), Some(sent)) = (shared.idle, self.sent)
+            && now.saturating_duration_since(sent) >= idle
+        {
+            return Err(Counter::Idle);
         }
         let Some(key) = self.requests.word(1) else { return Err(Counter::Form) };
         let found = shared.store.find(self.db, key, self.user, read, now);
@@ -628,6 +636,23 @@ mod tests {
         assert_eq!(played.replies(&reply), reply);
     }
 
+    /// Where it ends connections that say nothing for a while.
+    #[test]
+    fn redis_hears_of_each_client_now_and_then() {
+        let mut played = Played::new();
+        played.passes("GET k", "$1\r\nv\r\n");
+        let idle = Duration::from_secs(5);
+        played.now += idle;
+        played.given("GET k", "$1\r\nv\r\n");
+        played.shared.idle = Some(idle);
+        played.passes("GET k", "$1\r\nv\r\n");
+        played.now += idle - Duration::from_millis(1);
+        played.given("GET k", "$1\r\nv\r\n");
+        played.now += Duration::from_millis(1);
+        played.passes("GET k", "$1\r\nv\r\n");
+        played.given("GET k", "$1\r\nv\r\n");
+    }
+
     #[test]
     fn who_and_where() {
         let mut played = Played::new();
@@ -696,8 +721,8 @@ mod tests {
 
     #[test]
     fn what_is_not_followed_is_answered_by_redis() {
-        for words in ["SUBSCRIBE c", "MONITOR", "CLIENT REPLY OFF", "CLIENT TRACKING ON", "RESET", "STRANGE"]
-        {
+        let words = ["SUBSCRIBE c", "MONITOR", "CLIENT REPLY OFF", "CLIENT TRACKING ON", "RESET", "STRANGE"];
+        for words in words.into_iter().chain(["QUIT", "SCRIPT DEBUG YES"]) {
             let mut played = Played::new();
             played.passes("GET k", "$1\r\nv\r\n");
             played.passes(words, "+OK\r\n");
