@@ -210,16 +210,30 @@ fn the_types_are_known(folder: &Folder) {
 /// What is to be done, and nothing more to say of it.
 const BARE: [&str; 5] = ["/v1/reload", "/v1/stop", "/v1/state", "/v1/filter/rules", "/v1/kv/flush"];
 
+/// What one part of a run counts is a panel of the page.
+fn panels(folder: &Folder) -> Vec<String> {
+    let client = tidemill_control::Client::new(&folder.path("s.sock")).unwrap();
+    let all: Value = client.get("/v1/panels", &()).unwrap();
+    let title = |panel: &Value| panel["title"].as_str().unwrap().to_owned();
+    all["panels"].as_array().unwrap().iter().map(title).collect()
+}
+
 #[test]
-fn the_types_of_other_roles_are_known() {
-    for (role, section) in [
-        ("gatekeeper", ""),
-        ("mitigator", ""),
-        ("switch", ""),
-        ("nat", "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n"),
-        ("filter", "[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n"),
-        ("kvcache", "[kvcache]\naddresses = [\"10.1.0.2\"]\nallow = [\"10.1.0.0/24\"]\n"),
-    ] {
+fn the_types_and_panels_of_other_roles_are_known() {
+    let cases: [(&str, &str, &[&str]); 7] = [
+        ("router", "[bgp]\nasn = 65000\nid = \"10.0.0.1\"\nlisten = []\n", &["Router", "BGP"]),
+        ("gatekeeper", "", &["Router", "Gatekeeper"]),
+        ("mitigator", "", &["Mitigator"]),
+        ("switch", "", &["Switch"]),
+        ("nat", "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n", &["Router", "NAT"]),
+        ("filter", "[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n", &["Router", "Filter"]),
+        (
+            "kvcache",
+            "[kvcache]\naddresses = [\"10.1.0.2\"]\nallow = [\"10.1.0.0/24\"]\n",
+            &["Key-value cache"],
+        ),
+    ];
+    for (role, section, titles) in cases {
         let folder = Folder::new();
         folder.write("f.rules", "pass all\n");
         folder.write("run.toml", ROUTER.replace("router", role) + section);
@@ -227,6 +241,7 @@ fn the_types_of_other_roles_are_known() {
         command.stderr(Stdio::null());
         let _running = answering(&folder, command);
         the_types_are_known(&folder);
+        assert_eq!(panels(&folder), titles, "{role}");
     }
 }
 

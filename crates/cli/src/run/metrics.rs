@@ -52,8 +52,14 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
     info.add(&[("version", env!("CARGO_PKG_VERSION")), ("role", &role)], 1);
     let uptime = now_ns().saturating_sub(service.started_ns) as f64 / 1e9;
     let reloads = service.reloads.load(std::sync::atomic::Ordering::Relaxed) as f64;
+    let mut resident =
+        Family::gauge("resident_bytes", "Memory of the process that is in RAM, without huge pages");
+    if let Some(bytes) = resident_bytes() {
+        resident.add(&[], bytes);
+    }
     vec![
         info,
+        resident,
         one(Family::gauge("uptime_seconds", "Since the start"), uptime),
         one(Family::counter("reloads", "Changed configurations that were taken"), reloads),
         one(
@@ -66,6 +72,13 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
         ),
         one(Family::gauge("held_packets", "Packets inside now"), ledger.held as f64),
     ]
+}
+
+/// Where the system says it.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// Drops by reason and place, where there are any; and by reason alone, every one of them from the start, so that what falls first is a rise from 0, too.
