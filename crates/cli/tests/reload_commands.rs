@@ -219,7 +219,7 @@ fn panels(folder: &Folder) -> Vec<String> {
 }
 
 #[test]
-fn the_types_and_panels_of_other_roles_are_known() {
+fn every_role_has_types_and_panels_and_hears_a_signal() {
     let cases: [(&str, &str, &[&str]); 7] = [
         ("router", "[bgp]\nasn = 65000\nid = \"10.0.0.1\"\nlisten = []\n", &["Router", "BGP"]),
         ("gatekeeper", "", &["Router", "Gatekeeper"]),
@@ -239,9 +239,15 @@ fn the_types_and_panels_of_other_roles_are_known() {
         folder.write("run.toml", ROUTER.replace("router", role) + section);
         let mut command = tidemill(&folder, "run run.toml");
         command.stderr(Stdio::null());
-        let _running = answering(&folder, command);
+        let running = answering(&folder, command);
         the_types_are_known(&folder);
         assert_eq!(panels(&folder), titles, "{role}");
+        hang_up(&running);
+        let (started, mut events) = (Instant::now(), String::new());
+        while !events.contains("reloaded (number 1)") {
+            assert!(started.elapsed() < PATIENCE, "{role}: {events}");
+            events = folder.ok("events --once --kind reload --socket s.sock").out;
+        }
     }
 }
 
