@@ -2,7 +2,8 @@
 //! the process is ended and killed.
 //!
 //! ```text
-//! reference   the example, its capture again and again, for some seconds: the drop reasons that are its own
+//! reference   the example, its capture again and again, for some seconds: the drop reasons that are its own, with `--faults` those that lost, doubled, delayed and
+//!             overtaken packets bring about, too
 //! full disk   a record where there is no room, of roles that can be recorded: packets flow on, and the end says so
 //! lives       start - (reload | bad reload | SIGHUP | routes | questions | nonsense | TCP)... - SIGTERM: books, reasons  or  SIGKILL
 //! ```
@@ -36,6 +37,9 @@ pub(crate) struct Options {
     /// The program, instead of one that is built for it
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Packets are lost, doubled, delayed and overtaken on their way in, too
+    #[arg(long)]
+    faults: bool,
     /// What happens when; the same happens again with the same one, as far as time allows
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -62,6 +66,12 @@ const TOKEN: &str = "soaked-soaked-soaked-soaked-soaked";
 
 /// How long the reference runs.
 const REFERENCE_S: &str = "20";
+/// How long with `--faults`: what a lost fragment leaves behind is dropped when it has waited for a minute.
+const FAULTY_REFERENCE_S: &str = "100";
+/// What `--faults` does to packets on their way in.
+const FAULTS: &str =
+    "fault = { rx = { loss = 0.01, duplicate = 0.01, reorder = 0.01, delay = 0.01, delay_us = 2000 } }\n";
+
 /// How much more memory a life may have in its end than when it had warmed up: the kernel gives pages as they are first touched.
 const GROWTH_KIB: u64 = 16 << 10;
 /// How much a life may grow by from when it had warmed up to its end, as the median slope says: single jumps, up or down, count for little in it.
@@ -75,7 +85,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether all roles held, so many minutes each.
 pub(crate) fn all(minutes: f64) -> Result<bool> {
-    run(&Options { minutes, role: Vec::new(), binary: None, seed: 1 })
+    run(&Options { minutes, role: Vec::new(), binary: None, faults: false, seed: 1 })
 }
 
 /// Whether all roles that were asked for held.
@@ -96,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if !is_wanted(role) {
             continue;
         }
-        match soak(&binary, role, *routes, time, options.seed) {
+        match soak(&binary, role, *routes, time, options) {
             Ok(said) => println!("soak {role}: held: {said}"),
             Err(error) => {
                 good = false;
@@ -126,15 +136,16 @@ struct Place<'a> {
     text: String,
 }
 
-fn soak(binary: &Path, role: &str, routes: bool, time: Duration, seed: u64) -> Result<String> {
-    let place = Place::new(binary, role)?;
-    let reference =
-        proc::output(&mut place.command(&["run", "run.toml", "--json", "--duration", REFERENCE_S]))?;
+fn soak(binary: &Path, role: &str, routes: bool, time: Duration, options: &Options) -> Result<String> {
+    let place = Place::new(binary, role, options.faults)?;
+    let seconds = if options.faults { FAULTY_REFERENCE_S } else { REFERENCE_S };
+    let reference = proc::output(&mut place.command(&["run", "run.toml", "--json", "--duration", seconds]))?;
     let known = reasons(&last_object(&reference)?);
+    ensure!(known.contains("injected-loss") == options.faults, "--faults: no packet is lost: {known:?}");
     if RECORDED.contains(&role) {
         full_disk(&place)?;
     }
-    let (began, mut draw) = (Instant::now(), Draw(seed | 1));
+    let (began, mut draw) = (Instant::now(), Draw(options.seed | 1));
     let (half, end) = (began + time / 2, began + time);
     let (mut lives, mut kills, mut acts, mut most_kib) = (0, 0, 0, 0);
     let mut grown_kib = 0.0;
@@ -234,7 +245,7 @@ fn growth(looks: &[(f64, f64)]) -> f64 {
 
 impl<'a> Place<'a> {
     /// The role's example, played again and again at some speed, with a socket; packets that are made up instead of what would come by interfaces.
-    fn new(binary: &'a Path, role: &str) -> Result<Self> {
+    fn new(binary: &'a Path, role: &str, faults: bool) -> Result<Self> {
         let folder = env::root().join("target/soak").join(role);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -242,11 +253,12 @@ impl<'a> Place<'a> {
         let file = example.join(format!("{role}.toml"));
         let written = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let paced = written.lines().any(|line| line.starts_with("pace"));
+        let fault = if faults { FAULTS } else { "" };
         let (mut text, mut outputs, mut interfaces) = (String::new(), 0, 0);
         for line in written.lines() {
             let name = |key: &str| line.strip_prefix(key)?.trim().strip_prefix('=')?.split('"').nth(1);
             if let Some(input) = name("input") {
-                text += &format!("input = {:?}\nrepeat = 0\n", example.join(input));
+                text += &format!("input = {:?}\nrepeat = 0\n{fault}", example.join(input));
                 text += if written.contains("\npreload = true") { "" } else { "preload = true\n" };
                 text += if paced { "" } else { "pace = \"time\"\nspeed = 20.0\n" };
             } else if name("output").is_some() {
@@ -256,9 +268,9 @@ impl<'a> Place<'a> {
             } else if name("kind") == Some("af_packet") {
                 // They come by the first one.
                 interfaces += 1;
-                text += match interfaces {
-                    1 => "kind = \"generator\"\nrate_pps = 20000\n",
-                    _ => "kind = \"null\"\nreceive = false\n",
+                text += &match interfaces {
+                    1 => format!("kind = \"generator\"\nrate_pps = 20000\n{fault}"),
+                    _ => "kind = \"null\"\nreceive = false\n".to_owned(),
                 };
             } else if name("interface").is_none() && line != "[control]" {
                 text += line;

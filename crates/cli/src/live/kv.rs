@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_control::schema::{Done, kv as schema};
 use tidemill_control::{Client, ClientError, Server};
+use tidemill_daemon::journal::is_journal;
 use tidemill_kv::kernel::{self, COUNTS, Cache, Look, Mode, Options};
 
 /// `tidemill kv`.
@@ -351,7 +352,7 @@ fn serve(args: &Attach) -> Result<bool> {
                 print_line(
                     &json!({ "v": 1, "hits-per-second": rate, "get-hit": hits, "get-miss": misses, "admitted": admitted }),
                 )?;
-            } else {
+            } else if !is_journal() {
                 eprintln!(
                     "tidemill: kv: {rate:.0} hits/s, {hits} hits, {misses} misses, {admitted} admitted"
                 );
