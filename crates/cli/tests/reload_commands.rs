@@ -219,7 +219,7 @@ fn panels(folder: &Folder) -> Vec<String> {
 }
 
 #[test]
-fn every_role_has_types_and_panels_and_hears_a_signal() {
+fn every_role_has_types_and_panels_hears_a_signal_and_stops() {
     let cases: [(&str, &str, &[&str]); 7] = [
         ("router", "[bgp]\nasn = 65000\nid = \"10.0.0.1\"\nlisten = []\n", &["Router", "BGP"]),
         ("gatekeeper", "", &["Router", "Gatekeeper"]),
@@ -239,7 +239,7 @@ fn every_role_has_types_and_panels_and_hears_a_signal() {
         folder.write("run.toml", ROUTER.replace("router", role) + section);
         let mut command = tidemill(&folder, "run run.toml");
         command.stderr(Stdio::null());
-        let running = answering(&folder, command);
+        let mut running = answering(&folder, command);
         the_types_are_known(&folder);
         assert_eq!(panels(&folder), titles, "{role}");
         hang_up(&running);
@@ -248,6 +248,8 @@ fn every_role_has_types_and_panels_and_hears_a_signal() {
             assert!(started.elapsed() < PATIENCE, "{role}: {events}");
             events = folder.ok("events --once --kind reload --socket s.sock").out;
         }
+        folder.ok("stop --socket s.sock");
+        assert!(running.0.wait().unwrap().success(), "{role}");
     }
 }
 
