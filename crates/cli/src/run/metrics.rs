@@ -4,7 +4,7 @@ use super::api::each_drop;
 use super::service::{Service, lock, now_ns};
 use std::collections::BTreeMap;
 use tidemill_burst::DropReason;
-use tidemill_control::Family;
+use tidemill_control::{Family, Tcp};
 use tidemill_graph::Snapshot;
 use tidemill_port::PortSpec;
 
@@ -57,9 +57,15 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
     if let Some(bytes) = resident_bytes() {
         resident.add(&[], bytes);
     }
-    vec![
+    let mut certificate =
+        Family::gauge("certificate_ends_seconds", "When the API's certificate ends, in seconds since 1970");
+    if let Some(ends_s) = service.tcp.as_ref().and_then(Tcp::certificate_ends_s) {
+        certificate.add(&[], ends_s);
+    }
+    let mut families = vec![
         info,
         resident,
+        certificate,
         one(Family::gauge("uptime_seconds", "Since the start"), uptime),
         one(Family::counter("reloads", "Changed configurations that were taken"), reloads),
         one(
@@ -71,7 +77,10 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
             ledger.consumed as f64,
         ),
         one(Family::gauge("held_packets", "Packets inside now"), ledger.held as f64),
-    ]
+    ];
+    // What the system does not say, and what is not there.
+    families.retain(|family| !family.is_empty());
+    families
 }
 
 /// Where the system says it.

@@ -157,12 +157,20 @@ fn trusting(
 
 /// c.pem and k.pem in a folder, and what a client trusts.
 fn certificate(folder: &Path) -> (Tls, CertificateDer<'static>) {
+    certificate_until(folder, 4096)
+}
+
+/// One that ends with the beginning of a year.
+fn certificate_until(folder: &Path, year: i32) -> (Tls, CertificateDer<'static>) {
     let (certificate, key) = (folder.join("c.pem"), folder.join("k.pem"));
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    parameters.not_after = rcgen::date_time_ymd(year, 1, 1);
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let made = parameters.self_signed(&pair).unwrap();
+    std::fs::write(&certificate, made.pem()).unwrap();
+    std::fs::write(&key, pair.serialize_pem()).unwrap();
     private(&key);
-    (Tls::read(&certificate, &key).unwrap(), CertificateDer::from(made.cert.der().to_vec()))
+    (Tls::read(&certificate, &key).unwrap(), CertificateDer::from(made.der().to_vec()))
 }
 
 fn private(path: &Path) {
@@ -226,7 +234,8 @@ fn tokens_are_renewed_while_it_runs() {
 #[test]
 fn a_certificate_is_renewed_while_it_runs() {
     let (folder, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let ((tls, root), (fresh, fresh_root)) = (certificate(folder.path()), certificate(later.path()));
+    let ((tls, root), (fresh, fresh_root)) =
+        (certificate_until(folder.path(), 2040), certificate(later.path()));
     let tcp = |tls| Tcp {
         addresses: vec!["127.0.0.1:0".parse().unwrap()],
         tokens: tokens(folder.path()),
@@ -248,7 +257,9 @@ fn a_certificate_is_renewed_while_it_runs() {
         long.read_exact(&mut byte).unwrap();
         answer.extend(byte);
     }
+    assert_eq!(first.certificate_ends_s(), Some(2_208_988_800));
     first.renew(&tcp(fresh));
+    assert_eq!(first.certificate_ends_s(), Some(67_090_118_400));
     assert!(ask(after()).ends_with("{\"a\":\"b\"}"));
     assert_eq!(ask(before()), "", "the certificate is there that was before");
     assert!(ask(long).ends_with("{\"a\":\"b\"}"));
