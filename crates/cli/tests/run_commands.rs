@@ -559,7 +559,7 @@ fn what_happens_in_a_run_is_an_event() {
     folder.fail(&[(
         "events --kind drops,rain --socket s.sock",
         2,
-        "there are no events \"rain\": give some of run, reload, table, port, drops, worker, trouble, bgp, router, alive, lost",
+        "there are no events \"rain\": give some of run, reload, table, port, drops, worker, trouble, certificate, bgp, router, alive, lost",
     )]);
     folder.ok("stop --socket s.sock");
     assert_eq!(next().3, "stops: it was asked to");
