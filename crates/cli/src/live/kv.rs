@@ -1,7 +1,7 @@
 //! `tidemill kv`: the cache in the kernel in front of a memcached. `attach` is the daemon; the others look at what it has pinned, or with `--socket` into a
 //! running role `kvcache`, a cache in front of Redis, or the daemon.
 
-use super::grid::Grid;
+use super::grid::{Grid, plain};
 use super::{attached, failed, print_line, redis};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -182,10 +182,11 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
         Verb::Top { name, limit, .. } => {
             for hot in Look::open(&root(), &name.name)?.hot(*limit)?.1 {
                 let key = String::from_utf8_lossy(&hot.key);
+                let shown = plain(&key);
                 if name.json {
                     print_line(&json!({ "key": key, "hits": hot.hits, "bytes": hot.length }))?;
                 } else {
-                    println!("{:>10} {:>5} B  {key}", hot.hits, hot.length);
+                    println!("{:>10} {:>5} B  {shown}", hot.hits, hot.length);
                 }
             }
             Ok(true)
