@@ -6,7 +6,7 @@ use crate::usage::one_line;
 use tidemill_control::schema::Done;
 use tidemill_control::schema::kv::{Counters, Top, TopLine, TopQuery, path};
 use tidemill_control::{ApiError, Family, Registry, Request};
-use tidemill_kv::kernel::{KvError, Look};
+use tidemill_kv::kernel::{Hot, KvError, Look};
 
 /// Keys of `kv top`, where it does not say how many.
 const TOP: usize = 20;
@@ -26,11 +26,8 @@ pub(super) fn registry(name: &str) -> Registry {
         let query: TopQuery = request.query()?;
         let limit = query.limit.map_or(TOP, |limit| limit as usize);
         let (_, hot) = Look::open(&root(), &of).and_then(|look| look.hot(limit)).map_err(failed)?;
-        let mut lines = Vec::new();
-        for one in hot {
-            lines.push(TopLine { key: String::from_utf8_lossy(&one.key).into_owned(), hits: one.hits });
-        }
-        Ok(Top { lines })
+        let line = |one: Hot| TopLine { key: String::from_utf8_lossy(&one.key).into_owned(), hits: one.hits };
+        Ok(Top { lines: hot.into_iter().map(line).collect() })
     });
     registry.takes::<TopQuery>();
     let of = name.to_owned();
