@@ -8,7 +8,7 @@
 //! lives       start - (reload | bad reload | SIGHUP | routes | questions | nonsense | TCP)... - SIGTERM: books, reasons  or  SIGKILL
 //! ```
 //! A life that ends in good order has to say so: exit status 0 is books that balance, and nothing that went wrong. Its drop reasons are those of the reference. Within a life
-//! memory stays flat: it jumps by no more than [`GROWTH_KIB`], and the last life, which has half of the time, grows by no more than [`LEAK_KIB`] by the slope of its
+//! no more files are open than in its beginning, but for [`MORE_FILES`], and memory stays flat: it jumps by no more than [`GROWTH_KIB`], and the last life, which has half of the time, grows by no more than [`LEAK_KIB`] by the slope of its
 //! memory over time. A life of half a minute shows no slow leak; one of hours shows one of a kilobyte in a second.
 
 use crate::{env, proc};
@@ -76,6 +76,8 @@ const FAULTS: &str =
 const GROWTH_KIB: u64 = 16 << 10;
 /// How much a life may grow by from when it had warmed up to its end, as the median slope says: single jumps, up or down, count for little in it.
 const LEAK_KIB: f64 = 1024.0;
+/// How many more files and sockets a life may have open than when it had warmed up: who asks does not stay.
+const MORE_FILES: usize = 64;
 /// A life is warm after this, or after a quarter of its time if that is longer.
 const WARM: Duration = Duration::from_secs(3);
 /// Looks at memory that a slope is made of, at most.
@@ -158,16 +160,20 @@ fn soak(binary: &Path, role: &str, routes: bool, time: Duration, options: &Optio
         let short = began + Duration::from_secs(5 + draw.below(25));
         let until = if is_last { end } else { short.min(half) };
         let warm = if is_last { WARM.max(time / 8) } else { WARM };
-        let (mut warm_kib, mut looks) = (None, Vec::new());
+        let (mut as_warm, mut looks) = (None, Vec::new());
         while Instant::now() < until {
             act(&place, &life, routes, &mut draw)?;
             acts += 1;
-            let kib = life.rss_kib()?;
+            let (kib, files) = (life.rss_kib()?, life.files()?);
             if began.elapsed() > warm {
-                let warm = *warm_kib.get_or_insert(kib);
+                let (warm_kib, warm_files) = *as_warm.get_or_insert((kib, files));
                 ensure!(
-                    kib <= warm + GROWTH_KIB,
-                    "life {lives}: {kib} KiB of memory, {warm} when it had warmed up"
+                    kib <= warm_kib + GROWTH_KIB,
+                    "life {lives}: {kib} KiB of memory, {warm_kib} when it had warmed up"
+                );
+                ensure!(
+                    files <= warm_files + MORE_FILES,
+                    "life {lives}: {files} files and sockets are open, {warm_files} when it had warmed up"
                 );
                 looks.push((began.elapsed().as_secs_f64(), kib as f64));
             }
@@ -349,6 +355,11 @@ impl Life {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).context("it has ended")?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("it has ended")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+
+    /// Files and sockets that it has open.
+    fn files(&self) -> Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id())).context("it has ended")?.count())
     }
 
     fn signal(&self, signal: &str) -> Result<()> {

@@ -57,6 +57,10 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
     if let Some(bytes) = resident_bytes() {
         resident.add(&[], bytes);
     }
+    let mut files = Family::gauge("open_files", "Files and sockets that the process has open");
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        files.add(&[], open.count() as u64);
+    }
     let mut certificate =
         Family::gauge("certificate_ends_seconds", "When the API's certificate ends, in seconds since 1970");
     if let Some(ends_s) = service.tcp.as_ref().and_then(Tcp::certificate_ends_s) {
@@ -65,6 +69,7 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
     let mut families = vec![
         info,
         resident,
+        files,
         certificate,
         one(Family::gauge("uptime_seconds", "Since the start"), uptime),
         one(Family::counter("reloads", "Changed configurations that were taken"), reloads),
