@@ -2,12 +2,13 @@
 //! the process is ended and killed.
 //!
 //! ```text
-//! reference   the example, its capture again and again, for some seconds: the drop reasons that are its own
+//! reference   the example, its capture again and again, for some seconds: the drop reasons that are its own, with `--faults` those that lost, doubled, delayed and
+//!             overtaken packets bring about, too
 //! full disk   a record where there is no room, of roles that can be recorded: packets flow on, and the end says so
 //! lives       start - (reload | bad reload | SIGHUP | routes | questions | nonsense | TCP)... - SIGTERM: books, reasons  or  SIGKILL
 //! ```
 //! A life that ends in good order has to say so: exit status 0 is books that balance, and nothing that went wrong. Its drop reasons are those of the reference. Within a life
-//! memory stays flat: it jumps by no more than [`GROWTH_KIB`], and the last life, which has half of the time, grows by no more than [`LEAK_KIB`] by the slope of its
+//! no more files are open than in its beginning, but for [`MORE_FILES`], and memory stays flat: it jumps by no more than [`GROWTH_KIB`], and the last life, which has half of the time, grows by no more than [`LEAK_KIB`] by the slope of its
 //! memory over time. A life of half a minute shows no slow leak; one of hours shows one of a kilobyte in a second.
 
 use crate::{env, proc};
@@ -36,6 +37,9 @@ pub(crate) struct Options {
     /// The program, instead of one that is built for it
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Packets are lost, doubled, delayed and overtaken on their way in, too
+    #[arg(long)]
+    faults: bool,
     /// What happens when; the same happens again with the same one, as far as time allows
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -62,10 +66,18 @@ const TOKEN: &str = "soaked-soaked-soaked-soaked-soaked";
 
 /// How long the reference runs.
 const REFERENCE_S: &str = "20";
+/// How long with `--faults`: what a lost fragment leaves behind is dropped when it has waited for a minute.
+const FAULTY_REFERENCE_S: &str = "100";
+/// What `--faults` does to packets on their way in.
+const FAULTS: &str =
+    "fault = { rx = { loss = 0.01, duplicate = 0.01, reorder = 0.01, delay = 0.01, delay_us = 2000 } }\n";
+
 /// How much more memory a life may have in its end than when it had warmed up: the kernel gives pages as they are first touched.
 const GROWTH_KIB: u64 = 16 << 10;
 /// How much a life may grow by from when it had warmed up to its end, as the median slope says: single jumps, up or down, count for little in it.
 const LEAK_KIB: f64 = 1024.0;
+/// How many more files and sockets a life may have open than when it had warmed up: who asks does not stay.
+const MORE_FILES: usize = 64;
 /// A life is warm after this, or after a quarter of its time if that is longer.
 const WARM: Duration = Duration::from_secs(3);
 /// Looks at memory that a slope is made of, at most.
@@ -75,7 +87,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether all roles held, so many minutes each.
 pub(crate) fn all(minutes: f64) -> Result<bool> {
-    run(&Options { minutes, role: Vec::new(), binary: None, seed: 1 })
+    run(&Options { minutes, role: Vec::new(), binary: None, faults: false, seed: 1 })
 }
 
 /// Whether all roles that were asked for held.
@@ -96,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if !is_wanted(role) {
             continue;
         }
-        match soak(&binary, role, *routes, time, options.seed) {
+        match soak(&binary, role, *routes, time, options) {
             Ok(said) => println!("soak {role}: held: {said}"),
             Err(error) => {
                 good = false;
@@ -126,15 +138,16 @@ struct Place<'a> {
     text: String,
 }
 
-fn soak(binary: &Path, role: &str, routes: bool, time: Duration, seed: u64) -> Result<String> {
-    let place = Place::new(binary, role)?;
-    let reference =
-        proc::output(&mut place.command(&["run", "run.toml", "--json", "--duration", REFERENCE_S]))?;
+fn soak(binary: &Path, role: &str, routes: bool, time: Duration, options: &Options) -> Result<String> {
+    let place = Place::new(binary, role, options.faults)?;
+    let seconds = if options.faults { FAULTY_REFERENCE_S } else { REFERENCE_S };
+    let reference = proc::output(&mut place.command(&["run", "run.toml", "--json", "--duration", seconds]))?;
     let known = reasons(&last_object(&reference)?);
+    ensure!(known.contains("injected-loss") == options.faults, "--faults: no packet is lost: {known:?}");
     if RECORDED.contains(&role) {
         full_disk(&place)?;
     }
-    let (began, mut draw) = (Instant::now(), Draw(seed | 1));
+    let (began, mut draw) = (Instant::now(), Draw(options.seed | 1));
     let (half, end) = (began + time / 2, began + time);
     let (mut lives, mut kills, mut acts, mut most_kib) = (0, 0, 0, 0);
     let mut grown_kib = 0.0;
@@ -147,16 +160,20 @@ fn soak(binary: &Path, role: &str, routes: bool, time: Duration, seed: u64) -> R
         let short = began + Duration::from_secs(5 + draw.below(25));
         let until = if is_last { end } else { short.min(half) };
         let warm = if is_last { WARM.max(time / 8) } else { WARM };
-        let (mut warm_kib, mut looks) = (None, Vec::new());
+        let (mut as_warm, mut looks) = (None, Vec::new());
         while Instant::now() < until {
             act(&place, &life, routes, &mut draw)?;
             acts += 1;
-            let kib = life.rss_kib()?;
+            let (kib, files) = (life.rss_kib()?, life.files()?);
             if began.elapsed() > warm {
-                let warm = *warm_kib.get_or_insert(kib);
+                let (warm_kib, warm_files) = *as_warm.get_or_insert((kib, files));
                 ensure!(
-                    kib <= warm + GROWTH_KIB,
-                    "life {lives}: {kib} KiB of memory, {warm} when it had warmed up"
+                    kib <= warm_kib + GROWTH_KIB,
+                    "life {lives}: {kib} KiB of memory, {warm_kib} when it had warmed up"
+                );
+                ensure!(
+                    files <= warm_files + MORE_FILES,
+                    "life {lives}: {files} files and sockets are open, {warm_files} when it had warmed up"
                 );
                 looks.push((began.elapsed().as_secs_f64(), kib as f64));
             }
@@ -234,7 +251,7 @@ fn growth(looks: &[(f64, f64)]) -> f64 {
 
 impl<'a> Place<'a> {
     /// The role's example, played again and again at some speed, with a socket; packets that are made up instead of what would come by interfaces.
-    fn new(binary: &'a Path, role: &str) -> Result<Self> {
+    fn new(binary: &'a Path, role: &str, faults: bool) -> Result<Self> {
         let folder = env::root().join("target/soak").join(role);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -242,11 +259,12 @@ impl<'a> Place<'a> {
         let file = example.join(format!("{role}.toml"));
         let written = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let paced = written.lines().any(|line| line.starts_with("pace"));
+        let fault = if faults { FAULTS } else { "" };
         let (mut text, mut outputs, mut interfaces) = (String::new(), 0, 0);
         for line in written.lines() {
             let name = |key: &str| line.strip_prefix(key)?.trim().strip_prefix('=')?.split('"').nth(1);
             if let Some(input) = name("input") {
-                text += &format!("input = {:?}\nrepeat = 0\n", example.join(input));
+                text += &format!("input = {:?}\nrepeat = 0\n{fault}", example.join(input));
                 text += if written.contains("\npreload = true") { "" } else { "preload = true\n" };
                 text += if paced { "" } else { "pace = \"time\"\nspeed = 20.0\n" };
             } else if name("output").is_some() {
@@ -256,9 +274,9 @@ impl<'a> Place<'a> {
             } else if name("kind") == Some("af_packet") {
                 // They come by the first one.
                 interfaces += 1;
-                text += match interfaces {
-                    1 => "kind = \"generator\"\nrate_pps = 20000\n",
-                    _ => "kind = \"null\"\nreceive = false\n",
+                text += &match interfaces {
+                    1 => format!("kind = \"generator\"\nrate_pps = 20000\n{fault}"),
+                    _ => "kind = \"null\"\nreceive = false\n".to_owned(),
                 };
             } else if name("interface").is_none() && line != "[control]" {
                 text += line;
@@ -337,6 +355,11 @@ impl Life {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).context("it has ended")?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("it has ended")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+
+    /// Files and sockets that it has open.
+    fn files(&self) -> Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id())).context("it has ended")?.count())
     }
 
     fn signal(&self, signal: &str) -> Result<()> {

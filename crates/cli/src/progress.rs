@@ -1,4 +1,4 @@
-//! Progress of long jobs, on standard error: a bar on a terminal, elsewhere a line now and then.
+//! Progress of long jobs, on standard error: a bar on a terminal, elsewhere a line now and then. A terminal that cannot write over what is there (`TERM=dumb`) is elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -8,6 +8,19 @@ use std::time::{Duration, Instant};
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Whether what was written there can be written over: it is a terminal, and one that moves its cursor.
+pub(crate) fn redraws(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && moves_its_cursor(std::env::var("TERM").ok().as_deref())
+}
+
+/// What `TERM` says of that. Where there is none, only Windows' terminals do, which set none.
+fn moves_its_cursor(term: Option<&str>) -> bool {
+    match term {
+        Some(term) => term != "dumb",
+        None => cfg!(windows),
+    }
+}
 
 /// The progress of one job; shared by its threads.
 pub(crate) struct Progress {
@@ -23,7 +36,7 @@ impl Progress {
     /// A job of `total` steps.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
         let what = what.into();
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = redraws(&std::io::stderr()).then(|| {
             let bar = ProgressBar::new(total);
             if let Ok(style) =
                 ProgressStyle::with_template("{prefix} [{bar:40}] {percent} %  {eta} left {msg}")
@@ -79,6 +92,19 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::moves_its_cursor;
+
+    #[test]
+    fn a_dumb_terminal_gets_lines() {
+        assert!(moves_its_cursor(Some("xterm-256color")) && !moves_its_cursor(Some("dumb")));
+        if !cfg!(windows) {
+            assert!(!moves_its_cursor(None));
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What a run is beside its packets: reloads of files that come slowly, what the service manager, the journal and Prometheus hear, documents, confined workers.
+//! What a run is beside its packets: reloads of files that come slowly, workers that stand still, what the service manager, the journal and Prometheus hear, documents, confined workers.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
 
 mod tool;
 
 use serde_json::Value;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -59,39 +59,51 @@ fn answering(folder: &Folder, mut command: Command) -> Running {
     running
 }
 
-/// A run of `run.toml`, whose `file` is read again while its disk gives nothing: it answers, and says that all goes on. Then it gets `text`.
-fn goes_on_while_a_file_is_slow(folder: &Folder, file: &str, text: &str) {
+/// A run of `run.toml` whose service manager wants to hear every 0.4 s that all goes on.
+fn managed(folder: &Folder) -> (UnixDatagram, Command) {
     let manager = UnixDatagram::bind(folder.path("notify")).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let heard = || {
-        let mut room = [0; 4096];
-        let length = manager.recv(&mut room).unwrap();
-        String::from_utf8(room[..length].to_vec()).unwrap()
-    };
     let mut command = tidemill(folder, "run run.toml");
     command.env("NOTIFY_SOCKET", folder.path("notify")).env("WATCHDOG_USEC", "400000");
-    command.env_remove("WATCHDOG_PID");
-    let mut running = Running(command.stdout(Stdio::null()).spawn().unwrap());
-    while !heard().contains("READY=1") {}
+    command.env_remove("WATCHDOG_PID").stdout(Stdio::null());
+    (manager, command)
+}
+
+/// What the manager hears next.
+fn hear(manager: &UnixDatagram) -> String {
+    let mut room = [0; 4096];
+    let length = manager.recv(&mut room).unwrap();
+    String::from_utf8(room[..length].to_vec()).unwrap()
+}
+
+/// The end of a pipe that is written to; it can be opened when somebody reads at the other one.
+fn writing_end(folder: &Folder, pipe: &str) -> File {
+    const NONBLOCK: i32 = 0o4000;
+    let started = Instant::now();
+    loop {
+        match OpenOptions::new().write(true).custom_flags(NONBLOCK).open(folder.path(pipe)) {
+            Ok(end) => return end,
+            Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A run of `run.toml`, whose `file` is read again while its disk gives nothing: it answers, and says that all goes on. Then it gets `text`.
+fn goes_on_while_a_file_is_slow(folder: &Folder, file: &str, text: &str) {
+    let (manager, mut command) = managed(folder);
+    let mut running = Running(command.spawn().unwrap());
+    while !hear(&manager).contains("READY=1") {}
     // A file of which nothing comes.
     std::fs::remove_file(folder.path(file)).unwrap();
     assert!(Command::new("mkfifo").arg(folder.path(file)).status().unwrap().success());
     let mut reload = Running(tidemill(folder, "reload --socket s.sock").spawn().unwrap());
-    const NONBLOCK: i32 = 0o4000;
-    let started = Instant::now();
-    // This end can be opened when somebody reads at the other one.
-    let mut disk = loop {
-        match OpenOptions::new().write(true).custom_flags(NONBLOCK).open(folder.path(file)) {
-            Ok(disk) => break disk,
-            Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    let mut disk = writing_end(folder, file);
     // What was said before is heard.
     while manager.set_nonblocking(true).is_ok() && manager.recv(&mut [0; 4096]).is_ok() {}
     manager.set_nonblocking(false).unwrap();
     for _ in 0..4 {
-        while !heard().contains("WATCHDOG=1") {}
+        while !hear(&manager).contains("WATCHDOG=1") {}
     }
     folder.ok("show ports --socket s.sock --timeout 30");
     assert!(reload.0.try_wait().unwrap().is_none(), "it waits for its file");
@@ -99,6 +111,45 @@ fn goes_on_while_a_file_is_slow(folder: &Folder, file: &str, text: &str) {
     drop(disk);
     assert!(reload.0.wait().unwrap().success());
     assert!(running.0.try_wait().unwrap().is_none());
+}
+
+/// A packet in a capture, so many milliseconds after its beginning.
+fn record(ms: u32) -> Vec<u8> {
+    let mut record: Vec<u8> =
+        [1 + ms / 1000, ms % 1000 * 1000, 60, 60].into_iter().flat_map(u32::to_le_bytes).collect();
+    record.extend([0; 60]);
+    record
+}
+
+/// A worker that stands still is not said to go on, whatever all other threads do: this one reads a capture of which nothing comes. A signal for a reload that comes before
+/// there is a worker ends nothing.
+#[test]
+fn a_worker_that_stands_still_is_noticed() {
+    let folder = Folder::new();
+    let port = "[[port]]\nname = \"c\"\nkind = \"pcap\"\ninput = \"pipe\"\npace = \"time\"\n";
+    folder.write("run.toml", format!("{ROUTER}{port}"));
+    assert!(Command::new("mkfifo").arg(folder.path("pipe")).status().unwrap().success());
+    let (manager, mut command) = managed(&folder);
+    command.stderr(File::create(folder.path("said")).unwrap());
+    let running = Running(command.spawn().unwrap());
+    let mut pipe = writing_end(&folder, "pipe");
+    hang_up(&running);
+    // The second packet is due soon, and nothing is behind it.
+    let header = [0xa1b2_c3d4_u32, 2 | 4 << 16, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes);
+    let beginning: Vec<u8> = header.chain(record(0)).chain(record(200)).collect();
+    pipe.write_all(&beginning).unwrap();
+    while !hear(&manager).contains("READY=1") {}
+    is_said(&folder, "run.toml: reloaded (number 1)");
+    manager.set_read_timeout(Some(Duration::from_millis(600))).unwrap();
+    let started = Instant::now();
+    while manager.recv(&mut [0; 4096]).is_ok() {
+        assert!(started.elapsed() < PATIENCE, "it stands still, and is said to go on");
+    }
+    folder.ok("show ports --socket s.sock --timeout 30");
+    // One that is due in an hour lets it go on.
+    pipe.write_all(&record(3_600_000)).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    while !hear(&manager).contains("WATCHDOG=1") {}
 }
 
 #[test]
@@ -159,23 +210,46 @@ fn the_types_are_known(folder: &Folder) {
 /// What is to be done, and nothing more to say of it.
 const BARE: [&str; 5] = ["/v1/reload", "/v1/stop", "/v1/state", "/v1/filter/rules", "/v1/kv/flush"];
 
+/// What one part of a run counts is a panel of the page.
+fn panels(folder: &Folder) -> Vec<String> {
+    let client = tidemill_control::Client::new(&folder.path("s.sock")).unwrap();
+    let all: Value = client.get("/v1/panels", &()).unwrap();
+    let title = |panel: &Value| panel["title"].as_str().unwrap().to_owned();
+    all["panels"].as_array().unwrap().iter().map(title).collect()
+}
+
 #[test]
-fn the_types_of_other_roles_are_known() {
-    for (role, section) in [
-        ("gatekeeper", ""),
-        ("mitigator", ""),
-        ("switch", ""),
-        ("nat", "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n"),
-        ("filter", "[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n"),
-        ("kvcache", "[kvcache]\naddresses = [\"10.1.0.2\"]\nallow = [\"10.1.0.0/24\"]\n"),
-    ] {
+fn every_role_has_types_and_panels_hears_a_signal_and_stops() {
+    let cases: [(&str, &str, &[&str]); 7] = [
+        ("router", "[bgp]\nasn = 65000\nid = \"10.0.0.1\"\nlisten = []\n", &["Router", "BGP"]),
+        ("gatekeeper", "", &["Router", "Gatekeeper"]),
+        ("mitigator", "", &["Mitigator"]),
+        ("switch", "", &["Switch"]),
+        ("nat", "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n", &["Router", "NAT"]),
+        ("filter", "[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n", &["Router", "Filter"]),
+        (
+            "kvcache",
+            "[kvcache]\naddresses = [\"10.1.0.2\"]\nallow = [\"10.1.0.0/24\"]\n",
+            &["Key-value cache"],
+        ),
+    ];
+    for (role, section, titles) in cases {
         let folder = Folder::new();
         folder.write("f.rules", "pass all\n");
         folder.write("run.toml", ROUTER.replace("router", role) + section);
         let mut command = tidemill(&folder, "run run.toml");
         command.stderr(Stdio::null());
-        let _running = answering(&folder, command);
+        let mut running = answering(&folder, command);
         the_types_are_known(&folder);
+        assert_eq!(panels(&folder), titles, "{role}");
+        hang_up(&running);
+        let (started, mut events) = (Instant::now(), String::new());
+        while !events.contains("reloaded (number 1)") {
+            assert!(started.elapsed() < PATIENCE, "{role}: {events}");
+            events = folder.ok("events --once --kind reload --socket s.sock").out;
+        }
+        folder.ok("stop --socket s.sock");
+        assert!(running.0.wait().unwrap().success(), "{role}");
     }
 }
 

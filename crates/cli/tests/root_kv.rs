@@ -9,7 +9,9 @@ mod net;
 use net::{Host, cable, inside, run};
 use serde_json::Value;
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -113,7 +115,9 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
         assert_eq!(tidemill(&format!("kv attach server {words}")).status.code(), Some(2), "{words}");
     }
 
-    let cache = attach("server --generic");
+    let path = log().with_extension("sock");
+    let path = path.to_str().unwrap();
+    let cache = attach(&format!("server --generic --socket {path}"));
     // The ways to memcached that it does not see are named.
     let text = std::fs::read_to_string(log()).unwrap();
     assert!(text.contains("tidemill: kv: what reaches memcached by lo"), "{text}");
@@ -132,6 +136,7 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     });
     let top = json("kv top --json --limit 1");
     assert!(top["key"] == "k" && top["hits"].as_u64().unwrap() > 1, "{top}");
+    assert_eq!(json(&format!("kv top --json --limit 1 --socket {path}"))["key"], "k");
     let text = String::from_utf8(tidemill("kv top").stdout).unwrap();
     assert!(text.trim_end().ends_with(" k"), "{text}");
     // What was kept is void: the next get is memcached's to answer.
@@ -158,12 +163,27 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
         stats["admitted"].as_u64().unwrap() > 0 && stats["why"].as_array().unwrap().is_empty(),
         "{stats}"
     );
+    // The same by its socket, as metrics too.
+    let all = json(&format!("kv stats --json --socket {path}"));
+    assert!(all["counters"]["serving"] == 1 && all["counters"]["get-hit"] == hits + 1, "{all}");
+    let text = String::from_utf8(tidemill(&format!("kv stats --socket {path}")).stdout).unwrap();
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["serving", "1"])), "{text}");
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: tidemill\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let set =
+        "\ntidemill_kv_attached_commands_total{command=\"set\",transport=\"udp\",by=\"memcached\"} 1.0\n";
+    assert!(text.contains(set), "{text}");
+    assert_eq!(json(&format!("kv flush --json --socket {path}"))["flushed"], true);
+    assert!(error(&format!("kv top --socket {path}x")).contains("nothing answers at"));
     let said = error("kv attach server --generic");
     assert!(said.contains(&format!("process {}", cache.0.id())), "{said}");
     // The daemon ends, and its programs with it.
     assert_eq!(json("kv detach --json")["detached"], true);
     let mut cache = cache;
     assert!(cache.0.wait().unwrap().success());
+    assert!(!std::path::Path::new(path).exists());
     assert_eq!(ask(&socket, "get k\r\n"), "VALUE k 5 2\r\nhi\r\nEND\r\n");
     assert_eq!(tidemill("kv detach").status.code(), Some(1));
 

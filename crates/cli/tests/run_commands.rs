@@ -280,6 +280,35 @@ fn the_page_about_the_configuration_is_what_check_prints() {
     assert!(printed == page, "{what}\n{other:?}");
 }
 
+/// Each command has a page of the manual, and each of its options is there.
+#[test]
+fn the_manual_says_what_each_command_takes() {
+    let folder = Folder::new();
+    folder.ok("man pages");
+    let page = |name: &str| folder.read(&format!("pages/tidemill-{name}.1")).replace("\\-", "-");
+    let help = folder.ok("help").out;
+    let lines =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // What a line has no room for is further in.
+    let lines = lines.filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+    let names: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
+    let mut options = 0;
+    for name in names.iter().copied().filter(|name| *name != "help") {
+        let page = page(name);
+        let help = folder.ok(&format!("{name} --help")).out;
+        for line in help.lines().map(str::trim_start).filter(|line| line.starts_with('-')) {
+            let word = line.split([' ', ',', '[', '=']).find(|word| word.starts_with("--"));
+            let option = word.unwrap_or("--help").trim_end_matches('.');
+            if option != "--help" {
+                assert!(page.contains(option), "{name}: {option} is not in the manual: {page}");
+                options += 1;
+            }
+        }
+    }
+    assert!(names.len() > 20 && options > 30, "{options} options of {names:?}");
+    assert!(page("fib-stats").contains("--table"));
+}
+
 #[test]
 fn check_finds_what_is_wrong_with_an_interface_that_is_not_there() {
     let folder = folder();
@@ -530,7 +559,7 @@ fn what_happens_in_a_run_is_an_event() {
     folder.fail(&[(
         "events --kind drops,rain --socket s.sock",
         2,
-        "there are no events \"rain\": give some of run, reload, table, port, drops, worker, trouble, bgp, router, alive, lost",
+        "there are no events \"rain\": give some of run, reload, table, port, drops, worker, trouble, certificate, bgp, router, alive, lost",
     )]);
     folder.ok("stop --socket s.sock");
     assert_eq!(next().3, "stops: it was asked to");

@@ -116,14 +116,14 @@ impl Events {
     }
 }
 
-/// Cuts a text that is too long, at a character, and makes one line of it.
+/// Cuts a text that is too long, at a character, and makes one line of it that a terminal may be shown: some of it are words of others.
 fn cut(text: &mut String) {
     if let Some((at, _)) = text.char_indices().nth(TEXT) {
         text.truncate(at);
         text.push('\u{2026}');
     }
-    if text.contains(['\n', '\r']) {
-        *text = text.replace(['\n', '\r'], " ");
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, " ");
     }
 }
 
@@ -405,10 +405,10 @@ mod tests {
     fn an_event_has_its_bounds() {
         let events = Events::default();
         let values = (0..100).map(|n| (format!("{n:03}"), 1.0)).collect();
-        events.tell(Event { values, ..event("a", "\u{e9}\n".repeat(TEXT)) });
+        events.tell(Event { values, ..event("a", "\u{e9}\n\u{1b}".repeat(TEXT)) });
         let piece = reader(&events, EventsQuery { last: Some(1), ..EventsQuery::default() }).take();
         let event: Event = serde_json::from_slice(&piece).unwrap();
         assert_eq!((event.message.chars().count(), event.values.len()), (TEXT + 1, VALUES));
-        assert!(!event.message.contains('\n') && event.time_ns > 0);
+        assert!(!event.message.contains(char::is_control) && event.time_ns > 0);
     }
 }

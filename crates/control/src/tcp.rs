@@ -14,13 +14,16 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};
-use rustls::ServerConfig;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, RootCertStore, ServerConfig};
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
@@ -37,7 +40,15 @@ pub struct Tcp {
 
 /// A certificate with its key, which can be [renewed](Tcp::renew).
 #[derive(Clone)]
-pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
+pub struct Tls(Arc<RwLock<Secured>>);
+
+/// What connections are secured with.
+#[derive(Clone)]
+struct Secured {
+    config: Arc<ServerConfig>,
+    /// When the first certificate of the chain ends, seconds since 1970.
+    ends_s: Option<u64>,
+}
 
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -66,6 +77,7 @@ impl Tls {
         if chain.is_empty() {
             return Err(fail(certificate, "has no PEM certificate in it".into()));
         }
+        let ends_s = chain.iter().filter_map(ends_s).min();
         for_few(key).map_err(|what| fail(key, what))?;
         let secret = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| fail(key, format!("no PEM private key: {error}")))?;
@@ -75,12 +87,28 @@ impl Tls {
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
             .map_err(|error| fail(key, format!("not the key of {}: {error}", certificate.display())))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Tls(Arc::new(RwLock::new(Arc::new(config)))))
+        Ok(Tls(Arc::new(RwLock::new(Secured { config: Arc::new(config), ends_s }))))
+    }
+
+    fn secured(&self) -> Secured {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What a connection that begins now is secured with.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+        TlsAcceptor::from(self.secured().config)
+    }
+}
+
+/// When a certificate ends, seconds since 1970. Who checks one is asked in a time to come: it says since when this one is of no use.
+fn ends_s(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let then = UnixTime::since_unix_epoch(Duration::from_secs(1 << 40));
+    let parsed = ParsedCertificate::try_from(certificate).ok()?;
+    match verify_server_cert_signed_by_trust_anchor(&parsed, &RootCertStore::empty(), &[], then, &[]) {
+        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            Some(not_after.as_secs())
+        }
+        _ => None,
     }
 }
 
@@ -89,9 +117,14 @@ impl Tcp {
     pub fn renew(&self, fresh: &Tcp) {
         self.tokens.renew(&fresh.tokens);
         if let (Some(tls), Some(fresh)) = (&self.tls, &fresh.tls) {
-            let fresh = fresh.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let fresh = fresh.secured();
             *tls.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         }
+    }
+
+    /// When the certificate ends, or one that is sent with it does, seconds since 1970; nothing where there is none.
+    pub fn certificate_ends_s(&self) -> Option<u64> {
+        self.tls.as_ref()?.secured().ends_s
     }
 
     /// Listens at the addresses, before anybody answers there: who cannot have them should hear of it before anything else is made. An address that is not

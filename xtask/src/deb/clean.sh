@@ -102,11 +102,25 @@ packets() {
     wait_for 10 'tidemill show summary --json | grep -q "\"in\":100,"'
     case $(tidemill show summary --json) in *'"dropped":{"not-for-us":100}'*) ;; *) die "counted: $(tidemill show summary --json)" ;; esac
 }
+# One whose configuration a new version does not take: it is changed while it runs.
+third=tidemill@kept.service
+printf '%s\n' 'version = 1' 'role = "router"' '[control]' 'socket = "/run/tidemill-kept/tidemill.sock"' \
+    '[[port]]' 'name = "a"' 'kind = "null"' 'receive = false' '[[port]]' 'name = "b"' 'kind = "generator"' 'rate_pps = 10' > /etc/tidemill/kept.toml
+systemctl start $third || die "$third does not start"
+is_at_work $third
+echo '[nonsense]' >> /etc/tidemill/kept.toml
+kept=$(property $third MainPID)
+
 packets
 before="$(property $first MainPID) $(property $second MainPID)"
 apt install /trial/second.deb
 is_at_work $first
 is_at_work $second
+[ "$(property $third MainPID)" = "$kept" ] || die "$third is not the process before the upgrade: its configuration is no good"
+grep -q "$third runs on as version" /trial/apt || die "the upgrade does not say that $third runs on"
+sed -i '/nonsense/d' /etc/tidemill/kept.toml
+systemctl restart $third || die "$third does not start"
+is_at_work $third
 for unit in $first $second; do
     case " $before " in *" $(property $unit MainPID) "*) die "$unit is still the process before the upgrade" ;; esac
 done
@@ -115,7 +129,7 @@ for process in $(ours); do
 done
 packets
 grep -q 'var/lib/tidemill/table' /etc/tidemill/tidemill.toml || die "the upgrade has undone what the operator changed"
-echo "clean: upgraded with two units at work: other processes, which count their packets"
+echo "clean: upgraded with two units at work: other processes, which count their packets; a third, with a wrong configuration, ran on"
 
 # How severe a line is, as the journal has it.
 priority() { # UNIT TEXT PRIORITY

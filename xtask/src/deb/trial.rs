@@ -58,9 +58,18 @@ fi
 echo "# changed by the operator" >> /etc/tidemill/tidemill.toml
 touch /etc/tidemill/another.toml
 mkdir -p /var/lib/tidemill && touch /var/lib/tidemill/router.state
-# The package before asks for it once more as it goes. One that does not start any more fails neither the upgrade nor the others.
-for unit in tidemill tidemill@broken tidemill@edge; do echo "$unit.service loaded active running Tidemill" >> /trial/units; done
+printf '[[port]]\nname = "%s"\nkind = "null"\n' a b >> /etc/tidemill/tidemill.toml
+cp /etc/tidemill/tidemill.toml /etc/tidemill/broken.toml
+# The package before asks for it once more as it goes. One that does not start any more fails neither the upgrade nor the others; one whose configuration this version
+# does not take (a program that is a script takes all) is left at work. What has no file is its own matter.
+old=
+if [ "$PROGRAM" = 1 ]; then
+    old=" tidemill@old.service"
+    echo '[nonsense]' > /etc/tidemill/old.toml
+fi
+for unit in tidemill.service tidemill@broken.service tidemill@edge.service$old; do echo "$unit loaded active running Tidemill" >> /trial/units; done
 dpkg -i /trial/second.deb 2>&1 | tee /trial/said
+[ -z "$old" ] || grep -q "tidemill@old.service runs on" /trial/said || { echo "trial: nobody says what runs on"; exit 1; }
 dpkg -s tidemill | grep -q '^Status: install ok installed'
 grep -q "tidemill@broken.service does not start any more" /trial/said || { echo "trial: nobody says what does not start"; exit 1; }
 asked "--system daemon-reload
@@ -74,8 +83,8 @@ grep -q "changed by the operator" /etc/tidemill/tidemill.toml
 # One that does not stop fails the removal as little.
 dpkg -r tidemill
 asked "$all
-stop tidemill.service tidemill@broken.service tidemill@edge.service
-disable --quiet tidemill.service tidemill@broken.service tidemill@edge.service
+stop tidemill.service tidemill@broken.service tidemill@edge.service$old
+disable --quiet tidemill.service tidemill@broken.service tidemill@edge.service$old
 --system daemon-reload" "a removal of what runs"
 rm /trial/units
 hasnt /usr/bin/tidemill

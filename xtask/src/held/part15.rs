@@ -5,7 +5,7 @@ use crate::{fuzz, soak, tidy};
 
 pub(crate) const LINES: &[Line] = &[
     ("unauthenticated, oversized, malformed, slow requests are refused within limits", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-control", "--test", "server"], 20)?;
+        let passed = machine.tests(&["-p", "tidemill-control", "--test", "server"], 36)?;
         let inside = machine.tests(&["-p", "tidemill-control", "--lib"], 10)?;
         Ok(Outcome::Pass(format!("{passed} tests: server; {inside} inside")))
     }),
@@ -18,10 +18,15 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{} tests", passed + run)))
     }),
     (
-        "log levels by module, by file, reload and command, and in the journal; each role's OpenAPI document; Prometheus reads the metrics; reloads wait for files beside all else",
+        "log levels by module, by file, reload and command, and in the journal; each role's OpenAPI document, panels, SIGHUP; Prometheus reads the metrics; reloads wait for files beside all else; a worker that stands still is noticed; tokens on TCP are renewed; the manual is the help",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 6)?;
-            Ok(Outcome::Pass(format!("{passed} tests: reload_commands")))
+            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 9)?;
+            let one =
+                |file: &str, test: &str| machine.tests(&["-p", "tidemill-cli", "--test", file, test], 1);
+            one("live_commands", "metrics_of_a_run_are_read_on_tcp")?;
+            one("run_commands", "the_manual_says_what_each_command_takes")?;
+            one("run_commands", "an_interrupted_run_ends_in_good_order")?;
+            Ok(Outcome::Pass(format!("{passed} tests: reload_commands; tokens, manual, interruption")))
         },
     ),
     // Chromium and its libraries are a large download: it is no package that `setup` installs.

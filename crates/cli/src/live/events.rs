@@ -10,7 +10,7 @@ use tidemill_control::schema::{Event, EventsQuery, path};
 /// Arguments of `tidemill events`.
 #[derive(Args)]
 #[command(
-    after_help = "Kinds are reload, table, port, drops, worker, trouble, run, and what the role has to say under its own name (GET /v1 lists them). \
+    after_help = "Kinds are reload, table, port, drops, worker, certificate, trouble, run, and what the role has to say under its own name (GET /v1 lists them). \
     The service keeps the last 1024 events. Who reads more slowly than things happen is told how many are lost.\n\n\
     Examples:\n  tidemill events\n  tidemill events --last 20 --kind drops,port\n  tidemill events --once --json | jq -s 'group_by(.kind) | map({(.[0].kind): length}) | add'"
 )]

@@ -19,7 +19,7 @@ impl Grid {
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.0.add_row(cells);
+        self.0.add_row(cells.map(|cell| plain(&cell)));
     }
 
     /// Prints it, or `nothing` if it has no rows.
@@ -32,6 +32,11 @@ impl Grid {
             println!("{}", line.trim_end());
         }
     }
+}
+
+/// A text for a terminal, whoever has made it up: clients choose keys, peers their words. What would move the cursor, and more, is a question mark.
+pub(super) fn plain(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n', "?")
 }
 
 /// A text that may be missing.
@@ -81,7 +86,13 @@ pub(super) fn si(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{si, si_unit, span};
+    use super::{plain, si, si_unit, span};
+
+    #[test]
+    fn nobody_writes_to_a_terminal_but_texts() {
+        assert_eq!(plain("key\u{1b}]0;title\u{7}\u{9b}2J\r"), "key?]0;title??2J?");
+        assert_eq!(plain("na\u{ef}ve \u{2713}\ntwo"), "na\u{ef}ve \u{2713}\ntwo");
+    }
 
     #[test]
     fn numbers_keep_three_digits() {

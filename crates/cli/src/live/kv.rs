@@ -1,8 +1,8 @@
 //! `tidemill kv`: the cache in the kernel in front of a memcached. `attach` is the daemon; the others look at what it has pinned, or with `--socket` into a
-//! running role `kvcache`, or a cache in front of Redis.
+//! running role `kvcache`, a cache in front of Redis, or the daemon.
 
-use super::grid::Grid;
-use super::{failed, print_line, redis};
+use super::grid::{Grid, plain};
+use super::{attached, failed, print_line, redis};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_control::Client;
 use tidemill_control::schema::{Done, kv as schema};
+use tidemill_control::{Client, ClientError, Server};
+use tidemill_daemon::journal::is_journal;
 use tidemill_kv::kernel::{self, COUNTS, Cache, Look, Mode, Options};
 
 /// `tidemill kv`.
@@ -86,7 +87,7 @@ struct Name {
 
 #[derive(Args)]
 struct RoleSocket {
-    /// Ask the role kvcache, or kv redis, that runs behind this control socket, not what is attached
+    /// Ask the role kvcache, kv redis or kv attach that runs behind this control socket, not what is pinned
     #[arg(long, value_name = "PATH", conflicts_with = "name")]
     socket: Option<PathBuf>,
 }
@@ -134,6 +135,9 @@ struct Attach {
     /// Behind the driver, not in it: works with any interface, and is slower
     #[arg(long)]
     generic: bool,
+    /// A Unix socket for kv stats, top and flush (--socket), and metrics
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Leave programs and maps at the end, for the next process to take over: they watch, and serve nothing meanwhile
     #[arg(long)]
     stay: bool,
@@ -147,7 +151,7 @@ fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
     Ok((address, length.ok_or(format!("a length is 0 to {most}"))?))
 }
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     PathBuf::from("/sys/fs/bpf/tidemill")
 }
 
@@ -178,10 +182,11 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
         Verb::Top { name, limit, .. } => {
             for hot in Look::open(&root(), &name.name)?.hot(*limit)?.1 {
                 let key = String::from_utf8_lossy(&hot.key);
+                let shown = plain(&key);
                 if name.json {
                     print_line(&json!({ "key": key, "hits": hot.hits, "bytes": hot.length }))?;
                 } else {
-                    println!("{:>10} {:>5} B  {key}", hot.hits, hot.length);
+                    println!("{:>10} {:>5} B  {shown}", hot.hits, hot.length);
                 }
             }
             Ok(true)
@@ -274,7 +279,11 @@ fn role_stats(socket: &Path, json: bool) -> Result<bool> {
         grid.row([name.clone(), count.to_string()]);
     }
     grid.print("nothing is counted");
-    let on_demand: schema::OnDemand = client.get(schema::path::ON_DEMAND, &()).map_err(failed)?;
+    let on_demand: schema::OnDemand = match client.get(schema::path::ON_DEMAND, &()) {
+        // The role alone has such a verb.
+        Err(ClientError::Answer { status: 404, .. }) => return Ok(true),
+        answer => answer.map_err(failed)?,
+    };
     on_demand.read.iter().for_each(|read| println!("the host now: {read}"));
     on_demand.shifted.iter().for_each(|why| println!("the last shift: {why}"));
     Ok(true)
@@ -325,6 +334,11 @@ fn serve(args: &Attach) -> Result<bool> {
     }
     let mut cache = Cache::attach(&options)?;
     cache.describe().iter().for_each(|line| eprintln!("tidemill: kv: {line}"));
+    let _server = args
+        .socket
+        .as_ref()
+        .map(|path| Server::start(attached::registry(&args.name.name), path))
+        .transpose()?;
     // Counts of the process before go on.
     let (mut said, mut before) = (Instant::now(), cache.count("get-hit"));
     while !stop.load(Ordering::Relaxed) {
@@ -339,7 +353,7 @@ fn serve(args: &Attach) -> Result<bool> {
                 print_line(
                     &json!({ "v": 1, "hits-per-second": rate, "get-hit": hits, "get-miss": misses, "admitted": admitted }),
                 )?;
-            } else {
+            } else if !is_journal() {
                 eprintln!(
                     "tidemill: kv: {rate:.0} hits/s, {hits} hits, {misses} misses, {admitted} admitted"
                 );

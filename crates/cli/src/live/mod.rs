@@ -2,6 +2,8 @@
 
 mod amp;
 mod assets;
+#[cfg(target_os = "linux")]
+mod attached;
 mod bgp;
 mod capture;
 mod completions;

@@ -102,6 +102,11 @@ impl Levels {
         level <= section.modules.get(module).copied().unwrap_or(section.level)
     }
 
+    /// Whether the line that says how a run is going is to be said: unless less is wanted, and in the journal with `run = "debug"` alone.
+    pub(super) fn counts(&self, is_journal: bool) -> bool {
+        self.says("run", if is_journal { Level::Debug } else { Level::Info })
+    }
+
     /// All of them.
     pub(super) fn show(&self) -> schema::Log {
         let section = lock(&self.0);
@@ -149,6 +154,7 @@ mod tests {
         levels.change(&change(Some("error"), &[("bgp", "debug")])).unwrap();
         assert!(levels.says("bgp", Level::Debug) && levels.says("router", Level::Error));
         assert!(!levels.says("router", Level::Warning));
+        assert!(!levels.counts(false), "at this level nobody wants to see it");
         let shown = levels.show();
         let of = |name: &str| shown.modules.iter().find(|module| module.name == name).cloned();
         let bgp = schema::LogModule { name: "bgp".into(), level: "debug".into(), own: true };
@@ -158,6 +164,9 @@ mod tests {
         assert!(!levels.says("bgp", Level::Warning));
         levels.set(&LogSection::default());
         assert!(levels.says("bgp", Level::from(Severity::Info)));
+        assert!(levels.counts(false) && !levels.counts(true));
+        levels.change(&change(None, &[("run", "debug")])).unwrap();
+        assert!(levels.counts(true));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::api::each_drop;
 use super::service::{Service, lock, now_ns};
 use std::collections::BTreeMap;
 use tidemill_burst::DropReason;
-use tidemill_control::Family;
+use tidemill_control::{Family, Tcp};
 use tidemill_graph::Snapshot;
 use tidemill_port::PortSpec;
 
@@ -61,8 +61,25 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
     info.add(&[("version", env!("CARGO_PKG_VERSION")), ("role", &role)], 1);
     let uptime = now_ns().saturating_sub(service.started_ns) as f64 / 1e9;
     let reloads = service.reloads.load(std::sync::atomic::Ordering::Relaxed) as f64;
-    vec![
+    let mut resident =
+        Family::gauge("resident_bytes", "Memory of the process that is in RAM, without huge pages");
+    if let Some(bytes) = resident_bytes() {
+        resident.add(&[], bytes);
+    }
+    let mut files = Family::gauge("open_files", "Files and sockets that the process has open");
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        files.add(&[], open.count() as u64);
+    }
+    let mut certificate =
+        Family::gauge("certificate_ends_seconds", "When the API's certificate ends, in seconds since 1970");
+    if let Some(ends_s) = service.tcp.as_ref().and_then(Tcp::certificate_ends_s) {
+        certificate.add(&[], ends_s);
+    }
+    let mut families = vec![
         info,
+        resident,
+        files,
+        certificate,
         one(Family::gauge("uptime_seconds", "Since the start"), uptime),
         one(Family::counter("reloads", "Changed configurations that were taken"), reloads),
         one(
@@ -74,7 +91,17 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
             ledger.consumed as f64,
         ),
         one(Family::gauge("held_packets", "Packets inside now"), ledger.held as f64),
-    ]
+    ];
+    // What the system does not say, and what is not there.
+    families.retain(|family| !family.is_empty());
+    families
+}
+
+/// Where the system says it.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// Drops by reason and place, where there are any; and by reason alone, every one of them from the start, so that what falls first is a rise from 0, too.

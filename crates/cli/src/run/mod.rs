@@ -127,6 +127,10 @@ pub(crate) struct ReplayArgs {
 
 /// `tidemill run`.
 pub(crate) fn run(args: RunArgs) -> Result<bool> {
+    // Before anything that takes its time: a signal that nobody waits for would end it.
+    let hangup = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, hangup.clone())
+        .context("cannot watch for signals")?;
     let (mut config, text) = Config::read(&args.config)?;
     let written = config.clone();
     setup::override_config(&mut config, &args)?;
@@ -187,14 +191,11 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
 
     let handle = engine.handle();
     harden::workers(&config, &mut engine, &handle, &trouble)?;
-    let hangup = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, handle.stop_flag())
             .and_then(|_| signal_hook::flag::register(signal, handle.stop_flag()))
             .context("cannot watch for signals")?;
     }
-    signal_hook::flag::register(signal_hook::consts::SIGHUP, hangup.clone())
-        .context("cannot watch for signals")?;
     let socket = config.control.as_ref().map(api::socket);
     let service = Arc::new(Service {
         handle,
@@ -228,7 +229,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         scope.spawn(|| {
             let (mut live, mut manager) = (Live::new(), harden::Manager::new(&service));
             while !done.load(Ordering::Acquire) {
-                live.tick(&service.handle, || service.role.progress());
+                live.tick(&service.handle, service.trouble.levels(), || service.role.progress());
                 service.housekeeping();
                 manager.turn();
                 if repeatable || !service.role.turn(service::now_ns(), None) {

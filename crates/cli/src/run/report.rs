@@ -1,15 +1,19 @@
 //! What a run shows: a live line while it goes on, tables or JSON at the end.
 
+use super::log::Levels;
 use super::role::Told;
+use crate::progress::redraws;
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde_json::json;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 use tidemill_burst::DropReason;
+use tidemill_daemon::journal::is_journal;
 use tidemill_graph::trace::TraceEntry;
 use tidemill_graph::{Handle, Ledger, Snapshot};
 
-/// Says on standard error how a run is going: a line that renews itself on a terminal, elsewhere one every 10 s.
+/// Says on standard error how a run is going: a line that renews itself on a terminal, elsewhere one every 10 s, in the journal only if that is wanted
+/// (`run = "debug"`): `/metrics` has the same, and a year has three million of them.
 pub(crate) struct Live {
     every: Duration,
     terminal: bool,
@@ -20,17 +24,20 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new() -> Self {
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = redraws(&std::io::stderr());
         let every = if terminal { Duration::from_millis(500) } else { Duration::from_secs(10) };
         let now = Instant::now();
         Live { every, terminal, last: now, before: (0, now), shown: false }
     }
 
-    pub(crate) fn tick(&mut self, handle: &Handle, progress: impl Fn() -> String) {
+    pub(crate) fn tick(&mut self, handle: &Handle, levels: &Levels, progress: impl Fn() -> String) {
         if self.last.elapsed() < self.every {
             return;
         }
         self.last = Instant::now();
+        if !levels.counts(is_journal()) {
+            return;
+        }
         let ledger = handle.snapshot().ledger();
         let (packets, then) = self.before;
         let rate =

@@ -128,6 +128,10 @@ impl Service {
         let look = Look { now_s, ports: &ports, drops: &drops, workers: &workers, tables: &tables };
         let events = lock(&self.watched).look(&look, alarm_pps);
         events.into_iter().for_each(|event| self.trouble.pass_on(event));
+        let ends_s = self.tcp.as_ref().and_then(Tcp::certificate_ends_s);
+        let line =
+            ends_s.and_then(|ends_s| lock(&self.watched).certificate(ends_s, system_ns() / 1_000_000_000));
+        line.iter().for_each(|line| self.trouble.note("certificate", &format!("warning: {line}")));
     }
 
     /// Reads the configuration again and takes what has changed.

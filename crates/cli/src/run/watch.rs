@@ -8,9 +8,11 @@ use tidemill_control::schema::{DropCount, Event, Link, Port, Severity, Table, Wo
 const AGREE: u32 = 3;
 /// Seconds between two events about one table: a full feed changes it many times a second.
 const TABLE_S: f64 = 5.0;
+/// Days before a certificate ends that this is told of.
+const SOON_DAYS: u64 = 14;
 
 /// The kinds of events that every run has.
-pub(super) const KINDS: [(&str, &str); 7] = [
+pub(super) const KINDS: [(&str, &str); 8] = [
     ("run", "The run has begun, or stops"),
     ("reload", "The configuration was read again: taken, or refused"),
     ("table", "A table was published; several changes within five seconds are one event"),
@@ -21,6 +23,7 @@ pub(super) const KINDS: [(&str, &str); 7] = [
         "A worker is not on its CPU; has no time left, or hardly any frames, or has them again; sleeps, or is awake again",
     ),
     ("trouble", "Something beside the packets went wrong: the run will fail in the end"),
+    ("certificate", "The API's certificate ends within 14 days, or has ended"),
 ];
 
 /// What there is to look at, at one moment.
@@ -40,6 +43,8 @@ pub(crate) struct Watched {
     reasons: BTreeMap<String, Reason>,
     workers: BTreeMap<u32, Seat>,
     tables: BTreeMap<String, Seen>,
+    /// The certificate that was told of, by its end, and whether that was over.
+    certificate: Option<(u64, bool)>,
 }
 
 /// Drops for one reason.
@@ -108,6 +113,22 @@ impl Watched {
         look.workers.iter().for_each(|worker| self.worker(worker, &mut events));
         look.tables.iter().for_each(|table| events.extend(self.table(table, look.now_s)));
         events
+    }
+
+    /// What to say of the API's certificate, once when it ends soon and once when it has ended; both are seconds since 1970.
+    pub(super) fn certificate(&mut self, ends_s: u64, now_s: u64) -> Option<String> {
+        let days = ends_s.saturating_sub(now_s).div_ceil(86_400);
+        let what = match days {
+            0 => "has ended: nobody takes it any more".to_owned(),
+            1 => "ends within a day".to_owned(),
+            2..=SOON_DAYS => format!("ends within {days} days"),
+            _ => return None,
+        };
+        let told = Some((ends_s, days == 0));
+        if std::mem::replace(&mut self.certificate, told) == told {
+            return None;
+        }
+        Some(format!("control.certificate {what}: renew it, then tidemill reload"))
     }
 
     /// What goes away and comes back is told of where it is noticed first ([`Devices`](super::devices::Devices)).
@@ -339,6 +360,22 @@ mod tests {
         assert!((0..9).all(|_| told(1.0, 50.0, 60).is_empty()));
         assert!((0..2).all(|_| told(1.0, 50.0, 500).is_empty()));
         assert_eq!(told(1.0, 50.0, 500), ["worker worker 0: has 500 frames again"]);
+    }
+
+    #[test]
+    fn a_certificate_is_told_of_before_its_end_and_at_it() {
+        const DAY_S: u64 = 86_400;
+        let mut watched = Watched::default();
+        let mut told = |ends: u64, now_s: u64| watched.certificate(ends * DAY_S, now_s);
+        assert_eq!(told(1000, 986 * DAY_S - 1), None);
+        let line = "control.certificate ends within 14 days: renew it, then tidemill reload";
+        assert_eq!(told(1000, 986 * DAY_S).as_deref(), Some(line));
+        assert_eq!(told(1000, 999 * DAY_S), None, "once");
+        assert!(told(1000, 1000 * DAY_S).unwrap().starts_with("control.certificate has ended: "));
+        assert_eq!(told(1000, 1001 * DAY_S), None, "once");
+        // Another one in its place.
+        assert_eq!(told(2000, 1001 * DAY_S), None);
+        assert!(told(2000, 1999 * DAY_S).unwrap().contains("ends within a day: "));
     }
 
     #[test]

@@ -243,7 +243,7 @@ fn the_page_shows_what_runs() {
     browser.picture("lost-1280");
     let text = folder.read("run.toml").replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
     folder.write("run.toml", text);
-    let _running = start(&folder);
+    let running = start(&folder);
     browser.until("document.getElementById('banner').hidden && document.querySelector('#state.live')");
     between(
         &folder,
@@ -251,6 +251,14 @@ fn the_page_shows_what_runs() {
         "document.querySelector('[data-figure=in]').parentElement.title",
         received,
     );
+
+    // Another role at the same place has its own name and panels.
+    drop(running);
+    write(&folder, KVCACHE, port);
+    let _running = start(&folder);
+    browser.until("document.getElementById('name').textContent === 'tidemill kvcache'");
+    let tabs = "[...document.querySelectorAll('[role=tab]')].map((tab) => tab.textContent)";
+    browser.until(&format!("{tabs}.includes('Key-value cache') && !{tabs}.includes('Router')"));
 
     // A token that is taken back is asked for again.
     folder.write("tokens", format!("page read {TOKEN}-another\n"));

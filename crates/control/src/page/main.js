@@ -64,7 +64,8 @@ let latest = null;
 
 function showSummary({ value: s, at }) {
   if (started !== s.started_ns) {
-    // Another process: its counters begin anew.
+    // Another process: its counters begin anew, and it may be another service.
+    if (started !== null) begin();
     [started, rates.summary, rates.tables, rates.panels] = [s.started_ns, new Rates(), new Rates(), new Map()];
     drops.forget();
   }

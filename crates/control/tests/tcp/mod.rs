@@ -135,27 +135,42 @@ pub(crate) fn secured() -> ([TempDir; 2], Server, impl Fn() -> StreamOwned<Clien
     let (tls, root) = certificate(folder.path());
     let (other, server) = start(&["127.0.0.1:0", "0.0.0.0:0"], Some(tls));
     let server = server.unwrap();
-    let address = server.addresses()[0];
+    let connect = trusting(root, server.addresses()[0]);
+    ([folder, other], server, connect)
+}
+
+/// Connects to an address by TLS, for who trusts `root` alone.
+fn trusting(
+    root: CertificateDer<'static>,
+    address: SocketAddr,
+) -> impl Fn() -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(root).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
-    let connect = move || {
+    move || {
         let name = ServerName::try_from("localhost").unwrap();
         StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), connect(address))
-    };
-    ([folder, other], server, connect)
+    }
 }
 
 /// c.pem and k.pem in a folder, and what a client trusts.
 fn certificate(folder: &Path) -> (Tls, CertificateDer<'static>) {
+    certificate_until(folder, 4096)
+}
+
+/// One that ends with the beginning of a year.
+fn certificate_until(folder: &Path, year: i32) -> (Tls, CertificateDer<'static>) {
     let (certificate, key) = (folder.join("c.pem"), folder.join("k.pem"));
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    parameters.not_after = rcgen::date_time_ymd(year, 1, 1);
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let made = parameters.self_signed(&pair).unwrap();
+    std::fs::write(&certificate, made.pem()).unwrap();
+    std::fs::write(&key, pair.serialize_pem()).unwrap();
     private(&key);
-    (Tls::read(&certificate, &key).unwrap(), CertificateDer::from(made.cert.der().to_vec()))
+    (Tls::read(&certificate, &key).unwrap(), CertificateDer::from(made.der().to_vec()))
 }
 
 fn private(path: &Path) {
@@ -213,6 +228,41 @@ fn tokens_are_renewed_while_it_runs() {
     assert_eq!([status(ALL), status(READ)], ["200", "401"]);
     first.renew(&tcp(&format!("b read {READ}\n")));
     assert_eq!([status(ALL), status(READ)], ["401", "200"]);
+}
+
+/// What connects after a renewal sees the new certificate and no other one; a connection that was there before goes on.
+#[test]
+fn a_certificate_is_renewed_while_it_runs() {
+    let (folder, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ((tls, root), (fresh, fresh_root)) =
+        (certificate_until(folder.path(), 2040), certificate(later.path()));
+    let tcp = |tls| Tcp {
+        addresses: vec!["127.0.0.1:0".parse().unwrap()],
+        tokens: tokens(folder.path()),
+        tls: Some(tls),
+    };
+    let first = tcp(tls);
+    let server =
+        Server::start_on(crate::registry().0, &folder.path().join("s.sock"), Some(first.clone())).unwrap();
+    let (before, after) =
+        (trusting(root, server.addresses()[0]), trusting(fresh_root, server.addresses()[0]));
+    let ask = |stream| exchange(stream, "GET /v1/echo?a=b", Some(READ), "");
+    assert!(ask(before()).ends_with("{\"a\":\"b\"}"));
+    assert_eq!(ask(after()), "", "a certificate that is not there yet");
+    let mut long = before();
+    write!(long, "GET /v1/count HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {READ}\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n0") {
+        let mut byte = [0];
+        long.read_exact(&mut byte).unwrap();
+        answer.extend(byte);
+    }
+    assert_eq!(first.certificate_ends_s(), Some(2_208_988_800));
+    first.renew(&tcp(fresh));
+    assert_eq!(first.certificate_ends_s(), Some(67_090_118_400));
+    assert!(ask(after()).ends_with("{\"a\":\"b\"}"));
+    assert_eq!(ask(before()), "", "the certificate is there that was before");
+    assert!(ask(long).ends_with("{\"a\":\"b\"}"));
 }
 
 /// Handlers that take long leave threads to the operator's socket, however many callers the network has.

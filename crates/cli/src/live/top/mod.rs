@@ -4,6 +4,7 @@ mod draw;
 mod sample;
 
 use super::{Live, failed, print_line};
+use crate::progress::redraws;
 use anyhow::Result;
 use clap::Args;
 use draw::{Panel, View};
@@ -14,7 +15,6 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use sample::{Rates, Sample};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -39,7 +39,7 @@ const WIDTH: u16 = 100;
     Examples:\n  tidemill top\n  tidemill top --once\n  tidemill top --json | jq .rates.in_pps"
 )]
 pub(crate) struct Top {
-    /// Print one frame as text, after a second, and end; so too where standard output is no terminal
+    /// Print one frame as text, after a second, and end; so too where standard output is no terminal, or one that cannot redraw (TERM=dumb)
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Top) -> Result<bool> {
     if args.live.json {
         return lines_of_json(&client, args.once);
     }
-    if args.once || !std::io::stdout().is_terminal() {
+    if args.once || !redraws(&std::io::stdout()) {
         return once(&client);
     }
     let stop = Arc::new(AtomicBool::new(false));

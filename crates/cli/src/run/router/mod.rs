@@ -222,7 +222,11 @@ impl Router {
         registry.event_kind("bgp", "BGP sessions: established, ended and why; connections refused");
         registry
             .event_kind("router", "What the router has to say: neighbors, interfaces, the kernel's routes");
-        registry.panel("Router", move || self.metrics());
+        let of = self.clone();
+        registry.panel("Router", move || of.metrics());
+        if lock(&self.feeds).bgp.is_some() {
+            registry.panel("BGP", move || bgp::metrics(&self));
+        }
     }
 
     /// Looks at, or changes, its control side.
@@ -465,7 +469,6 @@ impl Router {
         updates.add(&[], self.applied.load(Ordering::Relaxed));
         families.push(updates);
         families.extend(self.below.iter().flat_map(Below::metrics));
-        families.extend(bgp::metrics(self));
         families
     }
 }
