@@ -28,7 +28,6 @@ use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use tidemill_burst::{DropReason, Packet, Pool};
-use tidemill_decision::authenticated::Message;
 use tidemill_decision::{Decision, Verdict as Said};
 use tidemill_graph::{Context, Node, Verdict, Waker};
 use tidemill_lookup::publish::View;
