@@ -1,8 +1,23 @@
 //! Frames in the hands of a device: a kernel's AF_XDP rings, a network card's descriptors.
 
 use crate::burst::Burst;
-use crate::memory::{self, Arrived, DeviceClosed, Loan, Memory, Packet, Pool};
+use crate::memory::{self, DeviceClosed, Loan, Memory, Packet, Pool};
 use std::sync::Arc;
+
+/// A packet as a device hands it over: the frame, where in it the data lies, and what the device has found out.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived {
+    /// The frame's number in its region.
+    pub frame: u32,
+    /// Where in the frame the data begins.
+    pub start: usize,
+    /// Bytes of data.
+    pub len: usize,
+    /// A hash of the flow, or 0.
+    pub hash: u32,
+    /// Whether the IPv4 header's checksum is right (false if the device does not know).
+    pub checked: bool,
+}
 
 /// One device queue's account of the frames that it has been lent: at most one packet per frame of the region.
 ///
@@ -55,7 +70,7 @@ impl Lent {
     }
 
     /// Lends packets off the front of `packets`, up to `most` of them, as long as `fits` says so of their length, and says each one's frame,
-    /// start and length. Returns how many; the next one, if there is one, does not fit or is of another region.
+    /// start and length. Returns how many; if fewer than `most`, the next one, if there is one, does not fit or is of another region.
     #[inline]
     pub fn lend_front(
         &mut self,

@@ -24,5 +24,5 @@ mod memory;
 
 pub use burst::{BURST, Burst};
 pub use drop_reason::{DropCounts, DropReason};
-pub use lent::Lent;
-pub use memory::{Arrived, COLD, DATA_START, DeviceClosed, Memory, Merged, Packet, Pool, PoolStats};
+pub use lent::{Arrived, Lent};
+pub use memory::{COLD, DATA_START, DeviceClosed, Memory, Merged, Packet, Pool, PoolStats};

@@ -11,6 +11,7 @@
 //! packets never need, so flags in the packet say which cold fields hold something.
 
 use crate::burst::Burst;
+use crate::lent::Arrived;
 use crossbeam_queue::ArrayQueue;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -308,10 +309,13 @@ impl Pool {
         if self.free.len() < most {
             self.refill();
         }
+        // Not in the pool meanwhile: if `lend` panics, frames stay out, and none is in two places (I1).
+        let mut free = std::mem::take(&mut self.free);
         let pool = NonNull::from(&*self.inner);
         let loan = |&frame: &u32| Loan { pool, frame, start: DATA_START as u16, len: 0 };
-        let lent = self.free.iter().rev().take(most).map(loan).map(&mut lend).take_while(|has| *has).count();
-        self.free.truncate(self.free.len() - lent);
+        let lent = free.iter().rev().take(most).map(loan).map(&mut lend).take_while(|has| *has).count();
+        free.truncate(free.len() - lent);
+        self.free = free;
         lent
     }
 
@@ -714,21 +718,6 @@ pub(crate) fn adopt(slot: &mut Option<Loan>, start: usize, len: usize, frame_siz
     let mut packet = slot.take()?.packet();
     (packet.start, packet.len) = (start as u16, len as u16);
     Some(packet)
-}
-
-/// A packet as a device hands it over: the frame, where in it the data lies, and what the device has found out.
-#[derive(Debug, Clone, Copy)]
-pub struct Arrived {
-    /// The frame's number in its region.
-    pub frame: u32,
-    /// Where in the frame the data begins.
-    pub start: usize,
-    /// Bytes of data.
-    pub len: usize,
-    /// A hash of the flow, or 0.
-    pub hash: u32,
-    /// Whether the IPv4 header's checksum is right (false if the device does not know).
-    pub checked: bool,
 }
 
 /// As [`adopt`], with the packets made at the end of a vector, as long as that has room: one that is made elsewhere and then moved

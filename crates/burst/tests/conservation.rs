@@ -4,6 +4,7 @@
 
 use proptest::prelude::*;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use tidemill_burst::{Arrived, Burst, DeviceClosed, Lent, Memory, Packet, Pool};
 
@@ -345,4 +346,63 @@ fn a_lent_table_refuses_foreign_frames() {
     pool.free(lent.adopt(address + 14, 60).unwrap());
     assert_eq!(lent.free_frames([0, 4].into_iter(), &mut pool), 0);
     assert_eq!((lent.count(), pool.stats().free), (0, 4));
+}
+
+#[test]
+fn runs_end_where_something_does_not_belong() {
+    let (ours, theirs) = (Memory::new(300, 2048).unwrap(), Memory::new(1, 2048).unwrap());
+    let (mut pool, mut other) = (ours.pool(300).unwrap(), theirs.pool(1).unwrap());
+    let (mut lent, mut burst, mut said) = (Lent::new(&ours), Burst::new(), Vec::new());
+    for len in [60, 61, 0, 9, 63, 64] {
+        let packet = if len == 0 { other.packet(&[0; 62]) } else { pool.packet(&vec![len as u8; len]) };
+        burst.push(packet.unwrap()).unwrap();
+    }
+    let (mut rest, fits) = (burst.drain(), |len: usize| len >= 14);
+    let mut each = |frame: u32, start: u16, len: usize| said.push((frame, start, len));
+    assert_eq!(lent.lend_front(&mut rest, 9, fits, &mut each), 2);
+    other.free(rest.next().unwrap());
+    assert_eq!(lent.lend_front(&mut rest, 9, fits, &mut each), 0);
+    pool.free(rest.next().unwrap());
+    assert_eq!(lent.lend_front(&mut rest, 1, fits, &mut each), 1);
+    assert_eq!(lent.lend_front(&mut rest, 9, fits, &mut each), 1);
+    assert!(rest.next().is_none());
+    drop(rest);
+    assert_eq!(said.iter().map(|(.., len)| *len).collect::<Vec<_>>(), [60, 61, 63, 64]);
+    assert_eq!((lent.count(), other.stats().free), (4, 1));
+    // Into a burst with two places: what cannot be adopted takes none, and what has none stays lent.
+    std::iter::from_fn(|| pool.take()).take(254).for_each(|packet| burst.push(packet).unwrap());
+    let arrived = |at: usize, start: usize| {
+        let (frame, _, len) = said[at];
+        Arrived { frame, start, len, hash: 0, checked: false }
+    };
+    let nowhere = Arrived { frame: 300, ..arrived(0, 256) };
+    let all = [arrived(0, 63), nowhere, arrived(1, 256), arrived(1, 256), arrived(0, 256), arrived(2, 256)];
+    assert_eq!(lent.adopt_into(&mut burst, all.into_iter()), 2);
+    assert_eq!((burst[254].data(), burst[255].data()), (&[61; 61][..], &[60; 60][..]));
+    let frames = said.iter().map(|(frame, ..)| *frame);
+    assert_eq!((lent.count(), lent.free_frames(frames, &mut pool), lent.count()), (2, 2, 0));
+    pool.free_all(&mut burst);
+    assert_eq!((pool.stats().free, pool.stats().unnamed), (300, 0));
+}
+
+/// Frames may stay out then, but none has two owners.
+#[test]
+fn a_panic_in_the_midst_of_lending_gives_no_frame_away_twice() {
+    let memory = Memory::new(8, 2048).unwrap();
+    let (mut pool, mut lent, mut told) = (memory.pool(8).unwrap(), Lent::new(&memory), 0);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        lent.lend_fresh(&mut pool, 8, |_| {
+            told += 1;
+            assert!(told < 4, "enough");
+        })
+    }));
+    assert!(panicked.is_err());
+    let mut all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+    // SAFETY: the device is made up; nobody but us has ever touched the frames.
+    let back: Vec<_> = lent.reclaim(unsafe { DeviceClosed::assume() }).collect();
+    assert_eq!(back.len(), 3);
+    all.extend(back);
+    let distinct: HashSet<_> = all.iter().map(Packet::data_ptr).collect();
+    assert_eq!(distinct.len(), all.len());
+    all.into_iter().for_each(|packet| pool.free(packet));
 }
