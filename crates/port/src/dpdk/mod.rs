@@ -13,7 +13,7 @@
 //! queue has a mempool of our own making (`shim.c`): its store is a plain stack, the *stock*, to which a worker lends frames
 //! and in which drivers leave those that they have sent. No locks and no caches: one thread is at work on a queue. What
 //! another thread frees goes to a list of strays, under a lock that nobody meets in normal operation. The stock holds no more than a
-//! driver asks for at once, so that the same few frames go round, and their lines stay in the first cache.
+//! driver asks for in a call, so that the same few frames go round, and their lines stay in the first cache.
 //!
 //! # Costs
 //! Two calls into C per chunk of 64 packets. Per packet: the mbuf's first cache line, a table entry of 16 bytes, the packet's
@@ -23,7 +23,8 @@
 //! A packet counts as sent when the driver takes it. What the device itself loses is folded in, on the first queue: missed
 //! for want of descriptors (`rx-ring-full`), bad (`rx-error`), without memory (`no-frames`), taken and not sent
 //! (`tx-failed`). Drivers disagree whether a packet that they did not take is a transmit error; so as many errors as
-//! there were such packets are left out.
+//! there were such packets are left out. Some (mlx5, virtio) count as `no-frames` each frame that they asked for in vain, though no
+//! packet was lost for it: once or twice at the start, where they ask for more than the stock has held so far.
 //!
 //! # What may happen
 //! * A link that goes down (`net_memif`: the peer leaves) counts as lost, one that comes up again as found; meanwhile packets

@@ -21,7 +21,7 @@ const CHUNK: usize = 64;
 /// An Ethernet header.
 const SHORTEST: usize = 14;
 
-/// Frames that the stock holds between two calls: a chunk's, or what the driver has asked for at once, if that is more. What a device has sent
+/// Frames that the stock holds between two calls: a chunk's, or what the driver has asked for in a call, if that is more. What a device has sent
 /// beyond them goes home at once, so that few frames go round, whose lines stay in the first cache.
 const READY: usize = CHUNK;
 
@@ -138,6 +138,7 @@ impl Queue {
             stray: stacks[1].as_mut_ptr(),
             lock: 0,
             most: 0,
+            had: 0,
         }));
         let name = format!("tidemill_{}", SERIAL.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let room = (memory.frame_size() - COLD) as u16;

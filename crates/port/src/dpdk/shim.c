@@ -60,13 +60,21 @@ struct tm_stock {
 	uint32_t strays;
 	struct rte_mbuf **stray;
 	rte_spinlock_t lock;
-	/* The most frames that the driver has asked for at once in a worker's call. */
+	/* The most frames that the driver has asked for in a worker's call, in whole chunks. */
 	uint32_t most;
+	/* Frames that it has had in this call. */
+	uint32_t had;
 };
 _Static_assert(offsetof(struct tm_stock, pool) == 8 && offsetof(struct tm_stock, count) == 16 &&
 	offsetof(struct tm_stock, room) == 20 && offsetof(struct tm_stock, port) == 24 &&
 	offsetof(struct tm_stock, strays) == 28 && offsetof(struct tm_stock, stray) == 32 &&
-	offsetof(struct tm_stock, lock) == 40 && offsetof(struct tm_stock, most) == 44 && sizeof(struct tm_stock) == 48, "stock layout");
+	offsetof(struct tm_stock, lock) == 40 && offsetof(struct tm_stock, most) == 44 &&
+	offsetof(struct tm_stock, had) == 48 && sizeof(struct tm_stock) == 56, "stock layout");
+
+/* In whole chunks: a driver that asks for a few frames more each time goes without once, and some count that as packets lost. */
+#define CHUNK 64u
+/* What drivers ask for again and again is less. More than that, a ring's after a drought, is got together for once. */
+#define STEADY 512u
 
 /* The longest key of a device's hash that we set. */
 #define MOST_KEY 64
@@ -168,10 +176,13 @@ stock_dequeue(struct rte_mempool *pool, void **objects, unsigned int n)
 
 	if (unlikely(!ours(stock)))
 		return -ENOENT;
-	if (unlikely(n > stock->most) && current == stock)
-		stock->most = RTE_MIN(n, stock->room);
+	if (unlikely(stock->had + n > stock->most) && current == stock)
+		stock->most = RTE_MIN(RTE_ALIGN_CEIL(stock->had + n, CHUNK), stock->room);
 	if (unlikely(stock->count < n))
 		return -ENOENT;
+	stock->had += n;
+	if (unlikely(stock->had > STEADY))
+		stock->most = RTE_MIN(stock->most, STEADY);
 	stock->count -= n;
 	memcpy(objects, &stock->stack[stock->count], n * sizeof(*objects));
 	return 0;
@@ -588,6 +599,7 @@ static inline void
 enter(struct tm_stock *stock)
 {
 	current = stock;
+	stock->had = 0;
 	if (unlikely(__atomic_load_n(&stock->strays, __ATOMIC_ACQUIRE) != 0))
 		gather_strays(stock);
 }

@@ -55,10 +55,12 @@ pub(super) struct Stock {
     pub(super) strays: AtomicU32,
     pub(super) stray: *mut *mut Mbuf,
     pub(super) lock: u32,
-    /// The most frames that the driver has asked for at once in a worker's call.
+    /// The most frames that the driver has asked for in a worker's call, in whole chunks.
     pub(super) most: u32,
+    /// Frames that it has had in this call.
+    pub(super) had: u32,
 }
-const _: () = assert!(size_of::<Stock>() == 48 && std::mem::offset_of!(Stock, stray) == 32);
+const _: () = assert!(size_of::<Stock>() == 56 && std::mem::offset_of!(Stock, had) == 48);
 
 /// `struct tm_info`: what a device is.
 #[repr(C)]
