@@ -130,3 +130,30 @@ impl<A: InHeader + Address> Node for Return<A> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::flow_hash;
+    use tidemill_burst::{Memory, Packet};
+
+    #[test]
+    fn fragments_of_an_ipv6_packet_go_by_one_way() {
+        let mut pool = Memory::new(3, 2048).unwrap().pool(3).unwrap();
+        let mut fragment = |source: u8, field: u16, body: &[u8]| {
+            let mut packet = vec![0x60, 0, 0, 0, 0, 8 + body.len() as u8, 44, 64];
+            packet.extend([source; 16]);
+            packet.extend([0x20; 16]);
+            packet.extend([60, 0]);
+            packet.extend(field.to_be_bytes());
+            packet.extend([0, 0, 0, 9]);
+            packet.extend(body);
+            pool.packet(&packet).unwrap()
+        };
+        // The first one tells that UDP is behind the destination options.
+        let first = fragment(0x21, 1, &[17, 0, 1, 4, 0, 0, 0, 0, 0, 5, 0, 6, 0, 16, 0, 0]);
+        let (later, other) = (fragment(0x21, 16, &[3; 8]), fragment(0x22, 16, &[3; 8]));
+        let hashes: [u32; 3] = [&first, &later, &other].map(flow_hash);
+        assert!(hashes[0] == hashes[1] && hashes[1] != hashes[2], "{hashes:?}");
+        [first, later, other].into_iter().for_each(|packet: Packet| pool.free(packet));
+    }
+}

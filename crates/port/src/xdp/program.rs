@@ -220,15 +220,22 @@ impl Program {
         }
         object.array::<[u64; FILTER_WORDS]>("filter")?.set(0, filter(hosts.keys()), 0).map_err(to_io)?;
         let mut map = object.table::<[u32; 4], u32>("hosts")?;
-        for host in state.hosts.keys().filter(|host| !hosts.contains_key(*host)) {
+        let gone: Vec<_> = state.hosts.keys().filter(|host| !hosts.contains_key(*host)).copied().collect();
+        for host in &gone {
             map.remove(host)?;
+            state.hosts.remove(host);
         }
-        state.hosts = hosts;
         let mut vlans = object.array::<u32>("vlans")?;
-        for id in state.vlans.symmetric_difference(&ownership.vlans) {
-            vlans.set(u32::from(*id), u32::from(ownership.vlans.contains(id)), 0).map_err(to_io)?;
+        let changed: Vec<u16> = state.vlans.symmetric_difference(&ownership.vlans).copied().collect();
+        for id in changed {
+            let is_ours = ownership.vlans.contains(&id);
+            vlans.set(u32::from(id), u32::from(is_ours), 0).map_err(to_io)?;
+            if is_ours {
+                state.vlans.insert(id);
+            } else {
+                state.vlans.remove(&id);
+            }
         }
-        state.vlans.clone_from(&ownership.vlans);
         let kernel = if ownership.kernel { KERNEL } else { 0 };
         let leaves = if self.leave.is_empty() { 0 } else { LEAVES };
         object.array::<u32>("settings")?.set(0, TOLD | kernel | leaves, 0).map_err(to_io)
