@@ -74,7 +74,8 @@ impl Trust {
             Peer {
                 address: *address,
                 windows: places.iter().map(window).collect(),
-                pulse: before.map(|peer| peer.pulse.clone()).unwrap_or_default(),
+                // What its clock was said to be before it left is no news.
+                pulse: self.peer(*address).map(|peer| peer.pulse.clone()).unwrap_or_default(),
             }
         };
         let left = self.gone.iter().chain(&self.peers).map(|peer| peer.address);
@@ -259,12 +260,16 @@ mod tests {
         let [one, two] = addresses(&[1, 2])[..] else { unreachable!() };
         let trust = Trust::default().changed(ring(&[1]), 9, &[one, two]).unwrap();
         assert!(trust.peer(one).unwrap().windows[0].take(STAMP));
+        trust.peers.iter().for_each(|peer| peer.pulse.behind_ns.store(5, Ordering::Relaxed));
         let trust = trust.changed(ring(&[1]), 9, &[two]).unwrap();
         assert!(trust.peer(one).is_none());
         let trust = trust.changed(ring(&[2, 1]), 9, &[two]).unwrap();
         let trust = trust.changed(ring(&[2, 1]), 9, &[one, two]).unwrap();
         let windows = &trust.peer(one).unwrap().windows;
         assert!(!windows[1].take(STAMP) && windows[0].take(STAMP) && trust.gone.is_empty());
+        // But what its clock was is not said again when it comes back, perhaps mended.
+        let behind_ns = [one, two].map(|of| trust.peer(of).unwrap().pulse.behind_ns.load(Ordering::Relaxed));
+        assert_eq!(behind_ns, [0, 5]);
         // The last ones.
         let crowd: Vec<u8> = (100..=100 + MOST_GONE as u8).collect();
         let trust = trust.changed(ring(&[2, 1]), 9, &addresses(&crowd)).unwrap();

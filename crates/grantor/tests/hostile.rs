@@ -208,17 +208,20 @@ fn errors_of_every_kind_are_errors() {
 /// What is handed over is copied out of the memory that a script is held to: nothing long is, and nothing is left out in silence.
 #[test]
 fn what_makes_a_cookie_is_short() {
-    for (of, wanted) in [
+    let named = "'tcp-services'";
+    for (name, of, wanted) in [
         (
+            named,
             "ports = { string.rep('9', 1000000) }",
             "program_of: ports: give numbers, switches, texts of at most",
         ),
-        ("ports = { 80, {} }", "program_of: ports: give numbers"),
-        ("ports = { 80 }, direct = granted", "program_of: direct: give numbers"),
-        ("[string.rep('x', 1000000)] = 1", "program_of: a name of more than 64 bytes"),
+        (named, "ports = { 80, {} }", "program_of: ports: give numbers"),
+        (named, "ports = { 80 }, direct = granted", "program_of: direct: give numbers"),
+        (named, "[string.rep('x', 1000000)] = 1", "program_of: a name of more than 64 bytes"),
+        ("string.rep('x', 1000000)", "", "program_of: give a program's name"),
     ] {
         let place = Place::default();
-        let asks = format!("return program_of('tcp-services', {{ rate = 1, {of} }})");
+        let asks = format!("return program_of({name}, {{ rate = 1, {of} }})");
         let mut engine = place.script(&format!("function decide(q)\n{asks}\nend"), "").unwrap();
         assert_eq!(decide(&mut engine, 0, &[question(1)])[0].failure, Some(Failure::Error), "{of}");
         assert!(place.lines()[0].contains(wanted), "{of}: {:?}", place.lines());

@@ -205,7 +205,8 @@ end
 
 globals.ip = { address = native.address, text = native.text, mask = native.mask }
 function globals.program_of(name, of)
-	if type(name) ~= "string" or type(of) ~= "table" then
+	-- Its copy is not in the script's memory.
+	if type(name) ~= "string" or #name > 64 or type(of) ~= "table" then
 		error("program_of: give a program's name and its parameters", 2)
 	end
 	local index, cookie = native.cookie(name, of)
