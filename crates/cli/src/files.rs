@@ -1,11 +1,13 @@
 //! Files that are read to a bound, and files that are there whole or not at all.
 
+use crate::progress::redraws;
 use crate::usage::{complain, usage};
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +38,7 @@ pub(crate) fn text(path: &Path, most: u64, give: &str) -> Result<String> {
 }
 
 /// Writes a file under another name first: whoever is interrupted, or finds the disk full, leaves what was there before. What is no file of its own (a link, a
-/// pipe) is written as it comes.
+/// pipe), or would not be whose it was, is written as it comes.
 ///
 /// # Errors
 /// As the operating system says.
@@ -54,6 +56,13 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut known = unfinished();
     // Where there is no room for another name, the system says what is wrong with this one.
     let Ok(mut file) = File::create(&other) else { return fs::write(path, bytes) };
+    // Root does not take a user's file for itself, and another name of a file stays one.
+    let owner = |of: &fs::Metadata| (of.uid(), of.gid());
+    let made = file.metadata().ok().map(|made| owner(&made));
+    if old.as_ref().is_some_and(|old| old.nlink() > 1 || made != Some(owner(old))) {
+        let _ = fs::remove_file(&other);
+        return fs::write(path, bytes);
+    }
     *known = Some(other.clone());
     drop(known);
     let written = file.write_all(bytes).and_then(|()| match &old {
@@ -85,7 +94,7 @@ pub(crate) fn end_on_signals() -> Result<()> {
             let _ = fs::remove_file(other);
         }
         // On a terminal, in place of the progress.
-        let clear = if io::stderr().is_terminal() { "\r\u{1b}[2K" } else { "" };
+        let clear = if redraws(&io::stderr()) { "\r\u{1b}[2K" } else { "" };
         complain(format_args!("{clear}tidemill: interrupted"));
         std::process::exit(128 + signal);
     };
@@ -137,7 +146,11 @@ mod tests {
         write(&at("link"), b"3").unwrap();
         assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
         assert_eq!(fs::read(at("new")).unwrap(), b"3");
+        // So does a second name.
+        fs::hard_link(at("new"), at("second")).unwrap();
+        write(&at("second"), b"44").unwrap();
+        assert_eq!(fs::read(at("new")).unwrap(), b"44");
         assert!(write(&at("absent/new"), b"4").is_err() && write(folder.path(), b"4").is_err());
-        assert_eq!(names(), ["link", "new"], "nothing unfinished is left");
+        assert_eq!(names(), ["link", "new", "second"], "nothing unfinished is left");
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Options {
     /// Seconds of fuzzing per target
     #[arg(long, default_value_t = 10)]
     fuzz_seconds: u32,
-    /// Only build what the tiers from `real` on need
+    /// Only build what the tiers from `real` on need, until standard input ends
     #[arg(long, hide = true)]
     build_ahead: bool,
 }

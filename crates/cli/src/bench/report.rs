@@ -128,7 +128,7 @@ impl Report {
             })
             .collect();
         let plot = Plot { title: title.to_owned(), axis: "M lookups/s".to_owned(), bars };
-        std::fs::write(file, plot.svg()).with_context(|| file.display().to_string())
+        crate::files::write(file, plot.svg().as_bytes()).with_context(|| file.display().to_string())
     }
 }
 

@@ -225,7 +225,7 @@ impl Reporter {
         });
         let title = "What the Gatekeeper drops".into();
         charts.push(Plot { title, axis: "Mpps".into(), bars: bars.collect() }.sized_svg());
-        std::fs::write(path, stack(&charts)).with_context(|| path.display().to_string())
+        crate::files::write(path, stack(&charts).as_bytes()).with_context(|| path.display().to_string())
     }
 }
 

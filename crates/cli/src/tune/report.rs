@@ -269,7 +269,7 @@ impl Report {
             let mut file = name.as_os_str().to_owned();
             file.push(format!("-{what}.svg"));
             let file = PathBuf::from(file);
-            std::fs::write(&file, svg).with_context(|| file.display().to_string())
+            crate::files::write(&file, svg.as_bytes()).with_context(|| file.display().to_string())
         };
         let mut bars = Vec::new();
         for point in &memory.points {

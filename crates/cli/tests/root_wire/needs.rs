@@ -1,4 +1,5 @@
-//! What tests between namespaces need: root, some programs, and most of them the machine for themselves.
+//! What tests between namespaces need: root, some programs, and most of them no other test of their binary beside them. `cargo xtask test` may run another binary there
+//! (xtask/src/test/lanes.rs says which it does not).
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ pub(crate) fn met(test: &str, programs: &[&str]) -> bool {
     false
 }
 
-/// Waits for the machine. None if the test has to be skipped.
+/// Waits until no other test of this binary has the machine. None if the test has to be skipped.
 pub(crate) fn alone(test: &str, programs: &[&str]) -> Option<MutexGuard<'static, ()>> {
     met(test, programs).then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
 }
