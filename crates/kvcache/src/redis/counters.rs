@@ -25,7 +25,7 @@ tidemill_graph::counters! {
     Behind = "pass-behind": "such reads passed: a reply to something before on their connection is not there yet",
     Permission = "pass-permission": "such reads passed: Redis has not answered this user this command on this key yet, or nothing yet on this connection",
     State = "pass-state": "such reads passed: in a transaction, with keys watched or tracked, subscribed, or behind an unknown word",
-    Idle = "pass-idle": "such reads passed: nothing of their connection has gone to Redis for half of its timeout, and it would take the client for gone",
+    Idle = "pass-idle": "such reads passed: nothing of their connection has gone to Redis for an eighth of its timeout, and it would take the client for gone",
     Unsure = "pass-unsure": "such reads passed: everything may change now, or Redis was not heard within the lease",
     Other = "other": "requests passed that change no key, of other commands",
     Changes = "changes": "requests passed that may change keys that are known",

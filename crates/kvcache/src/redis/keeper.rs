@@ -171,7 +171,7 @@ impl Keeper {
                     Some(Item::Text(text)) => integer(text).and_then(|number| u64::try_from(number).ok()),
                     _ => None,
                 };
-                shared.idle = seconds.filter(|seconds| *seconds > 0).map(|s| Duration::from_secs(s) / 2);
+                shared.idle = seconds.filter(|seconds| *seconds > 0).map(|s| Duration::from_secs(s) / 8);
             }
             Told::Role(sent) => match items.next() {
                 Some(Item::Text(b"master")) => shared.store.sure(sent.checked_add(self.lease)),
@@ -270,7 +270,7 @@ mod tests {
         keeper.to_redis.clear();
         let text = format!("%1\r\n+proto\r\n:3\r\n+OK\r\n{TABLE}%1\r\n$7\r\ntimeout\r\n$2\r\n10\r\n");
         assert_eq!(keeper.redis(text.as_bytes(), &mut shared), Ok(()));
-        assert_eq!(shared.idle, Some(Duration::from_secs(5)));
+        assert_eq!(shared.idle, Some(Duration::from_millis(1250)));
         assert!(!shared.store.is_sure(now));
         assert_eq!(keeper.redis(b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n", &mut shared), Ok(()));
         (keeper, shared)

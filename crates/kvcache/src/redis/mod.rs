@@ -67,7 +67,7 @@ struct Shared {
     asked: usize,
     /// The keeper has its connection.
     is_heard: bool,
-    /// Half of Redis' `timeout`, if it has one: for so long all of a connection may be answered here.
+    /// An eighth of Redis' `timeout`, if it has one: for so long all of a connection may be answered here.
     idle: Option<Duration>,
     value_max: usize,
     /// Lines for the log.
