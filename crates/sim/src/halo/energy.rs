@@ -25,12 +25,12 @@ pub const TCAM: [(f64, Cost); 4] = [
 /// Table 4: one accelerator.
 pub const HALO: Cost = Cost { area_tiles: 0.012, static_mw: 97.2, query_nj: 1.76 };
 
-/// 6.4: 1 MB holds about 100,000 rules of five fields.
-pub const BYTES_PER_RULE: f64 = 1024.0 * 1024.0 / 100_000.0;
+/// 6.4: 1 MB holds about 100,000 rules of five fields. So 1 KB holds 100: each size of Table 4 holds a power of ten.
+pub const RULES_PER_KIB: u64 = 100;
 
 /// The smallest TCAM of Table 4 that holds so many rules; beyond the largest as many of the largest as it takes.
 pub fn tcam(rules: u64) -> Cost {
-    let kib = rules as f64 * BYTES_PER_RULE / 1024.0;
+    let kib = rules as f64 / RULES_PER_KIB as f64;
     if let Some((_, cost)) = TCAM.iter().find(|(size, _)| kib <= *size) {
         return *cost;
     }
@@ -69,7 +69,10 @@ mod tests {
         let quotient = TCAM[3].1.query_nj / HALO.query_nj;
         assert!((quotient - 48.2).abs() < 0.05, "{quotient}");
         assert_eq!(tcam(100_000), TCAM[3].1);
-        assert_eq!(tcam(90), TCAM[0].1);
+        // Each size holds its power of ten, and one rule more needs the next.
+        for (i, rules) in [100, 1_000, 10_000].into_iter().enumerate() {
+            assert_eq!((tcam(rules), tcam(rules + 1)), (TCAM[i].1, TCAM[i + 1].1));
+        }
         assert_eq!(tcam(250_000).query_nj, 3.0 * 84.82);
     }
 
