@@ -179,6 +179,7 @@ fn what_a_mode_would_not_look_at_is_refused() {
     folder.fail(&[
         ("sim halo --plot f.svg", 2, "--figure <NAME>"),
         ("sim halo --most 5", 2, "--figure <NAME>"),
+        ("sim halo --figure halo-4 --most 5", 2, "--most 5: --figure halo-4 has nothing so small"),
     ]);
 }
 

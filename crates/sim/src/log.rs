@@ -10,6 +10,7 @@
 //!
 //! `read ADDRESS BYTES [dependent]`, `write ADDRESS BYTES`, `step` belong to the `lookup TABLE` before them. Addresses are the program's own, wherever
 //! it has its memory: simulated ones are given out in their order ([`crate::machine::pages`]). `#` begins a comment.
+//! Writes are carried out by software only: accelerators and TCAM answer and write nothing into a table, so they pass over them.
 
 use crate::tape::Touch;
 use std::fmt::Write;

@@ -9,9 +9,10 @@
 //!
 //! The LLC holds what private caches hold. A line has one owner or any number of sharers (MESI without telling E from M). Every access changes the
 //! state of the caches at once and is answered with the time at which its data is there; until then the line is
-//! outstanding, and who asks for it again waits for the same answer (MSHR merge). What is limited - MSHRs, ports of slices, channels - is a [`Calendar`] or a count.
+//! outstanding, and if its core asks for it again, that waits for the same answer (MSHR merge); others, and accelerators, find it in the LLC at
+//! once. What is limited - MSHRs, ports of slices, channels - is a [`Calendar`] or a count.
 //!
-//! Not modelled: TLBs (tables lie on huge pages), contention on links, DRAM rows and banks, prefetchers (programs prefetch themselves).
+//! Not modelled: TLBs (tables lie on huge pages), contention on links, DRAM rows and banks, changed lines that go back to DRAM, prefetchers (programs prefetch themselves).
 
 use super::cache::Cache;
 use super::calendar::{Calendar, Time};

@@ -108,7 +108,7 @@ pub fn run<T: HashTable<2>>(
     let tables: Vec<Filled<T>> = (0..function.tables())
         .map(|i| {
             let own = (entries / function.tables() as u64).max(1);
-            Filled::new(&mut memory, own * 10 / 9 + 1, own, options.seed + i as u64)
+            Filled::new(&mut memory, own * 10 / 9 + 1, own, options.seed.wrapping_add(i as u64))
         })
         .collect::<Result<_, _>>()?;
     let records = memory.pages.allot(function.record() * entries);

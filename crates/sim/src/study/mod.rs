@@ -238,7 +238,7 @@ pub const FIGURES: [Figure; 14] = [
     },
     Figure {
         name: "halo-cores",
-        title: "Many cores, one table or one each, two distributors (beyond HALO)",
+        title: "Many cores, one table or one each, three distributors (beyond HALO)",
         x: "cores",
         make: scale::figure,
     },

@@ -11,6 +11,8 @@ use crate::mix::{KEYSTORE_PREFETCHES, LOOP, Mix};
 use crate::program::{self, Lookup, Parts, Results, Software, WHOLE};
 use crate::tape::{Tape, Touch, translated};
 use crate::workload::{Filled, KEY_BYTES, Packets};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use tidemill_cachesim::random::Random;
 use tidemill_flow::table::HashTable;
 
@@ -185,11 +187,9 @@ pub fn single<T: HashTable<W>, const W: usize>(
 /// Replays a log, again and again if it is shorter than what is asked for. Tables are told apart by their numbers.
 pub fn replay(memory: Memory, log: &Log, series: Series, options: &Options, asking: Asking) -> Outcome {
     let mut memory = memory;
-    let mut descriptions: Vec<(u64, u64)> = Vec::new();
+    let mut descriptions: HashMap<u64, u64, FixedState> = HashMap::with_hasher(FixedState::with_seed(0));
     for (table, _) in (0..log.len()).filter_map(|i| log.lookup(i)) {
-        if descriptions.len() < 1 << 10 && !descriptions.iter().any(|&(known, _)| known == table) {
-            descriptions.push((table, memory.pages.allot(LINE)));
-        }
+        descriptions.entry(table).or_insert_with(|| memory.pages.allot(LINE));
     }
     let mut next = 0;
     let mut ask = |memory: &mut Memory, touches: &mut Vec<Touch>| {
@@ -197,7 +197,7 @@ pub fn replay(memory: Memory, log: &Log, series: Series, options: &Options, aski
         let Some((table, recorded)) = log.lookup(next) else { return 0 };
         next = (next + 1) % log.len();
         touches.extend(recorded.iter().map(|touch| translated(memory, *touch)));
-        descriptions.iter().find(|&&(known, _)| known == table).map_or(0, |&(_, description)| description)
+        descriptions.get(&table).copied().unwrap_or_default()
     };
     stream(memory, &mut ask, series, options, asking)
 }

@@ -54,8 +54,9 @@ pub fn run(case: Case, options: &Options) -> Result<(f64, f64), StudyError> {
     let config = machine(case, options)?;
     let mut memory = Memory::new(&config);
     let tables = if case.own { case.cores as u64 } else { 1 };
+    let seed = |i: u64| options.seed.wrapping_add(i);
     let tables: Vec<Filled<Keystore<2>>> = (0..tables)
-        .map(|i| Filled::new(&mut memory, SLOTS / tables, SLOTS / tables * 3 / 4, options.seed + i))
+        .map(|i| Filled::new(&mut memory, SLOTS / tables, SLOTS / tables * 3 / 4, seed(i)))
         .collect::<Result<_, _>>()?;
     let mut halo = Accelerators::new(&config);
     let mut seats: Vec<(Core, Results, Packets, Random, Software, u64)> = (0..case.cores)
@@ -63,7 +64,7 @@ pub fn run(case: Case, options: &Options) -> Result<(f64, f64), StudyError> {
             let results = Results::new(&mut memory, 64);
             let packets = Packets::new(&mut memory);
             let software = Software::new(options.mix, WHOLE);
-            (Core::new(&memory, i), results, packets, Random::new(options.seed + 100 + i as u64), software, 0)
+            (Core::new(&memory, i), results, packets, Random::new(seed(100 + i as u64)), software, 0)
         })
         .collect();
     let (tape, mut touches) = (Tape::default(), vec![Vec::<Touch>::new(); config.halo.batch]);

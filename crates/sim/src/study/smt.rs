@@ -110,7 +110,7 @@ fn run(function: &Function, switch: Option<(Series, u64)>, options: &Options) ->
     let base = memory.pages.allot(function.footprint);
     let mut bench = Bench::new(memory);
     let mut threads = [Core::shared(&bench.memory, 0, 2), Core::shared(&bench.memory, 0, 2)];
-    let (mut random, mut keys) = (Random::new(options.seed), Random::new(options.seed + 1));
+    let (mut random, mut keys) = (Random::new(options.seed), Random::new(options.seed.wrapping_add(1)));
     let mut software = match switch {
         Some((Series::Software(mix), _)) => Some(Software::new(mix, WHOLE)),
         _ => None,

@@ -61,7 +61,7 @@ fn cycles(
 ) -> Cycles {
     let description = memory.pages.allot(LINE);
     // Many lookups, so that the caches hold what they can of the structure.
-    let mut random = Random::new(options.seed + 1);
+    let mut random = Random::new(options.seed.wrapping_add(1));
     let (tape, mut touches) = (Tape::default(), Vec::<Touch>::new());
     for _ in 0..options.lookups * 10 {
         ask(&mut random, &tape);

@@ -125,7 +125,7 @@ impl Classifier {
     fn new(memory: &mut Memory, tuples: usize, seed: u64) -> Result<Self, StudyError> {
         let exact = Layer::new(memory, EMC_SLOTS, seed, false)?;
         let tuples = (0..tuples.clamp(1, MOST_TUPLES))
-            .map(|i| Layer::new(memory, TUPLE_SLOTS, seed + 1 + i as u64, true))
+            .map(|i| Layer::new(memory, TUPLE_SLOTS, seed.wrapping_add(1 + i as u64), true))
             .collect::<Result<_, _>>()?;
         Ok(Classifier { exact, order: VecDeque::new(), tuples })
     }

@@ -45,7 +45,7 @@ pub fn tables<T: HashTable<2>>(
 ) -> Result<Vec<Filled<T>>, StudyError> {
     let table = |i: usize| -> Result<Filled<T>, StudyError> {
         let slots = ENTRIES * 10 / 9;
-        let mut table = Filled::new(memory, slots, ENTRIES, options.seed + i as u64)?;
+        let mut table = Filled::new(memory, slots, ENTRIES, options.seed.wrapping_add(i as u64))?;
         table.masked = true;
         Ok(table)
     };

@@ -111,7 +111,7 @@ pub(crate) struct Halo {
     /// Lookups before them
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_count)]
     warm: usize,
-    /// Figures and --calibrate: no table larger than 2^N slots
+    /// halo-4, halo-9, halo-llc, halo-structures and --calibrate: no table larger than 2^N slots (halo-4: flows); sizes of other figures are given
     #[arg(long, value_name = "N", requires = "limited", conflicts_with_all = NOT_FIGURES, default_value_t = 24, value_parser = clap::value_parser!(u32).range(3..=26))]
     most: u32,
     /// Of keys and tables
@@ -211,12 +211,19 @@ fn figure(args: &Halo, options: &Options, name: &str) -> Result<bool> {
         other => other.into(),
     })?;
     drop(bar);
+    if points.is_empty() {
+        let most = options.most;
+        return Err(usage(format!("--most {most}: --figure {name} has nothing so small: give more")));
+    }
     // That one makes machines of its own.
-    let cores =
-        if figure.name == "halo-cores" { "16 to 64".to_owned() } else { options.config.cores.to_string() };
+    let cores = match options.config.cores {
+        _ if figure.name == "halo-cores" => "16 to 64 cores".to_owned(),
+        1 => "1 core".to_owned(),
+        cores => format!("{cores} cores"),
+    };
     let notes = vec![
         format!(
-            "simulated: {}, {cores} cores; software: {} ({:.0} instructions for a hit in the first bucket); {} lookups after {}; seed {}",
+            "simulated: {}, {cores}; software: {} ({:.0} instructions for a hit in the first bucket); {} lookups after {}; seed {}",
             options.config.machine,
             options.mix.name,
             options.mix.instructions(1.0, 1.0),

@@ -9,6 +9,7 @@ use crate::sim::study::in_parallel;
 use crate::usage;
 use anyhow::Result;
 use serde_json::{Value, json};
+use tidemill_sim::study::run::Series;
 use tidemill_sim::study::traffic::{BURST, Packet, Replayed, replay};
 use tidemill_sim::study::{Options, StudyError};
 use tidemill_wire::flow::{Addresses, flow_key};
@@ -40,6 +41,9 @@ pub(super) fn run(args: &Halo, options: &Options) -> Result<bool> {
             let mut row = line(name.0, &options, &replayed, first);
             row["config"]["tuples"] = json!(args.tuples);
             row["config"]["captured"] = json!(packets.len());
+            if let Series::Software(mix) = series {
+                row["config"]["mix"] = json!(mix.name);
+            }
             for (key, value) in set {
                 row["config"][key.as_str()] = json!(value);
             }

@@ -14,6 +14,7 @@ use std::time::Instant;
 use tidemill_flow::keystore::Keystore;
 use tidemill_sim::halo::tcam::Kind;
 use tidemill_sim::log::Log;
+use tidemill_sim::machine::config::PRESETS;
 use tidemill_sim::machine::{Config, Memory};
 use tidemill_sim::mix::KEYSTORE;
 use tidemill_sim::study::Options;
@@ -134,6 +135,9 @@ pub(super) fn run(args: &Halo, options: &Options) -> Result<bool> {
                 }
                 Source::Log(log) => row["config"]["log_lookups"] = json!(log.len()),
             }
+            if let Series::Software(mix) | Series::Batch(mix) = series {
+                row["config"]["mix"] = json!(mix.name);
+            }
             for (key, value) in set {
                 row["config"][key.as_str()] = json!(value);
             }
@@ -248,6 +252,10 @@ pub(super) fn write_log(args: &Halo, options: &Options, path: &Path) -> Result<b
 /// The machine as TOML, with where its numbers come from as comments.
 pub(super) fn show_config(config: &Config) -> Result<bool> {
     crate::usage::say(format_args!("{}", config.to_toml()));
+    let (first, _) = PRESETS[0];
+    crate::usage::say(format_args!(
+        "# Where the numbers of {first} come from; those of others are public or yours:\n"
+    ));
     for (what, from) in Config::origins() {
         crate::usage::say(format_args!("# {what}: {from}\n"));
     }
