@@ -214,6 +214,13 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
         self.store.stamp(slot.index(), now, &());
     }
 
+    /// Asks the cache for the flow's state, where that is on other lines than its key (an entry longer than a line): for who has looked up many
+    /// flows and goes through their states next.
+    #[inline(always)]
+    pub fn prefetch_state(&self, slot: Slot) {
+        self.store.prefetch_state(slot.index());
+    }
+
     /// The flow's state.
     #[inline(always)]
     pub fn state(&self, slot: Slot) -> S {

@@ -174,6 +174,16 @@ impl<const W: usize, S: State> Store<W, S> {
         prefetch_read(self.tags.as_ptr().wrapping_add(bucket as usize * WORDS));
     }
 
+    /// Asks for the lines of an entry that looking for its key has not asked for.
+    #[inline(always)]
+    pub(super) fn prefetch_state(&self, slot: usize) {
+        // A shorter one has been asked for whole: `SECOND`.
+        if Self::STRIDE > 8 {
+            let entry = self.entry(slot);
+            entry[W..].iter().step_by(8).chain(entry.last()).for_each(|word| prefetch_read(word));
+        }
+    }
+
     #[inline(always)]
     pub(super) fn entry(&self, slot: usize) -> &[AtomicU64] {
         &self.entries[slot * Self::STRIDE..][..Self::STRIDE]

@@ -246,6 +246,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         table.lookup_batch(&ahead.hashes[..count], &ahead.keys[..count], &mut ahead.slots[..count]);
         for (place, slot) in ahead.places[..count].iter().zip(&ahead.slots[..count]) {
             hints[usize::from(*place)].slot = *slot;
+            slot.iter().for_each(|slot| table.prefetch_state(*slot));
         }
         // Those that rules will be asked about.
         let (mut asking, unknown) = (0, |hint: &Hint| hint.slot.is_none());

@@ -26,6 +26,8 @@ use tidemill_control::schema::filter::{Counters, path};
 use tidemill_control::schema::nat;
 
 const PEER: &str = "peer:nftables";
+/// Floods by which flows are to be learnt, at most.
+const LESSONS: u32 = 20;
 /// To whom all flows go.
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 80);
 /// Seconds for which a silent flow is known.
@@ -153,18 +155,28 @@ impl Subject {
         counters.counters.get(name).copied().with_context(|| format!("{name} is not counted"))
     }
 
-    /// Has it know every flow, and its answers; of `new` none.
+    /// Has it know every flow, and its answers; of `new` none. A flood loses packets, so it is asked whether it does.
     fn learn(&self, frames: &[Vec<u8>], answers: &[Vec<u8>]) -> Result<()> {
         if self.case == Case::New {
             return Ok(());
         }
         let (left, right) = ((self.lab.of("left"), "left"), (self.lab.of("right"), "right"));
         let time = Duration::from_millis(100);
-        flood(left, right, frames, None, time)?;
-        if self.case == Case::Established {
-            flood(right, left, answers, None, time)?;
+        for _ in 0..LESSONS {
+            flood(left, right, frames, None, time)?;
+            let knows = if self.case == Case::Nat {
+                self.count()? >= frames.len() as u64
+            } else {
+                flood(right, left, answers, None, time)?;
+                let before = self.count()?;
+                flood(left, right, frames, None, time)?;
+                self.count()? == before
+            };
+            if knows {
+                return Ok(());
+            }
         }
-        Ok(())
+        bail!("{}: does not know all {} flows after {LESSONS} floods of them", self.name, frames.len())
     }
 
     /// A run, whose sources begin with that of the number.

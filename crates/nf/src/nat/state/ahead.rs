@@ -79,7 +79,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let mut count = 0;
         for (place, ask) in list.iter() {
             if let Some(hint) = hints[usize::from(*place)] {
-                prefetch_read(std::ptr::from_ref(&self.mappings[hint.mapping as usize]));
+                // It may lie on two lines.
+                let mapping = &self.mappings[hint.mapping as usize..][..1];
+                prefetch_read(mapping.as_ptr());
+                prefetch_read(mapping.as_ptr_range().end.cast::<u8>().wrapping_sub(1));
                 places[count] = *place;
                 keys[count] = A::session(hint.mapping, ask.remote);
                 count += 1;
@@ -90,6 +93,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         for (place, slot) in places[..count].iter().zip(&slots[..count]) {
             if let Some(hint) = &mut hints[usize::from(*place)] {
                 hint.session = *slot;
+                slot.iter().for_each(|slot| self.sessions.prefetch_state(*slot));
             }
         }
     }
