@@ -255,6 +255,10 @@ pub(crate) fn check_plot(file: Option<&Path>) -> Result<()> {
         let file = file.display();
         return Err(usage(format!("--plot {file}: plots are SVG: give a name that ends in .svg")));
     }
+    // Who opens a pipe waits for its reader, and a device may take what is written at once: such things are opened when there is something to write.
+    if std::fs::metadata(file).is_ok_and(|is| !is.is_file() && !is.is_dir()) {
+        return Ok(());
+    }
     let new = !file.exists();
     match std::fs::OpenOptions::new().append(true).create(true).open(file) {
         // Nothing is left behind if it comes to no plot.
@@ -305,6 +309,22 @@ mod tests {
         }
         let file = std::env::temp_dir().join(format!("tidemill-plot-{}.svg", std::process::id()));
         assert!(check_plot(Some(&file)).is_ok() && !file.exists() && check_plot(None).is_ok());
+    }
+
+    /// Nobody reads the pipe: who opened it would wait for ever.
+    #[test]
+    #[cfg(unix)]
+    fn a_plot_may_be_a_pipe_which_is_not_opened_before_there_is_a_plot() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe.svg");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(check_plot(Some(&pipe)).is_ok()));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)), Ok(true));
+        let wrong = folder.path().join("folder.svg");
+        std::fs::create_dir(&wrong).unwrap();
+        let said = check_plot(Some(&wrong)).unwrap_err().to_string();
+        assert!(said.contains("give a file that can be written"), "{said}");
     }
 
     #[test]

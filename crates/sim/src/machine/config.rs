@@ -299,6 +299,10 @@ impl Config {
             return Err(ConfigError::Text("no key has so many parts".into()));
         }
         let value = value.parse::<toml::Value>().unwrap_or_else(|_| toml::Value::String(value.into()));
+        // An empty one would change nothing, and a full one several keys.
+        if value.is_table() {
+            return Err(ConfigError::Text(format!("{path}: a table is no value: give a number or a word")));
+        }
         let mut parts = path.rsplit('.');
         let mut changes = toml::Table::new();
         changes.insert(parts.next().unwrap_or_default().into(), value);
@@ -500,6 +504,9 @@ mod tests {
         assert!(error(&skylake, "machine", "foo").contains("machine = \"foo\": use skylake-sp"));
         let changed = skylake.with("cores", "4").unwrap();
         assert!(error(&changed, "machine", "zen-4").contains("name it first"));
+        for table in ["{}", "{ scoreboard = 3 }"] {
+            assert!(error(&skylake, "halo", table).starts_with("halo: a table is no value"), "{table}");
+        }
         assert!(error(&skylake, &["a"; 60_000].join("."), "3").contains("so many parts"));
     }
 }

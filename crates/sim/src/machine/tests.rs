@@ -62,13 +62,21 @@ fn loads_of_a_line_that_is_on_its_way_wait_for_it_and_ask_once() {
     assert_eq!(memory.load(0, 4096, 8, first), first + config.ps(4.0));
 }
 
+/// Ten times as many as there are MSHRs, so that those that are done are forgotten several times (at four times as many).
 #[test]
 fn no_more_lines_are_on_their_way_than_there_are_mshrs() {
     let (config, mut memory) = machine();
-    let mut done: Vec<Time> = (0..60).map(|i| memory.load(0, i * 4096, 8, 0)).collect();
+    let (most, times) = (config.cache.mshr, 10);
+    let mut done: Vec<Time> = (0..(times * most) as u64).map(|i| memory.load(0, i * 4096, 8, 0)).collect();
     done.sort_unstable();
     let cycles: Vec<f64> = done.iter().map(|&at| config.cycles(at)).collect();
     assert!(cycles[19] < 250.0 && cycles[20] > 350.0 && cycles[40] > 530.0, "{cycles:?}");
+    // Twenty at a time, each of 90 ns (189 cycles) or more: the first of the next twenty is there only after theirs.
+    for n in 0..times {
+        assert!(cycles[n * most] > 188.0 * (n + 1) as f64, "{n}: {cycles:?}");
+    }
+    // Nor do they wait for what has long been done.
+    assert!(cycles[times * most - 1] < 250.0 * times as f64, "{cycles:?}");
 }
 
 #[test]

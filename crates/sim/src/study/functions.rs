@@ -32,6 +32,9 @@ const BURST: u64 = 8;
 /// Instructions beside, for the second panel.
 pub const BESIDE: [f64; 6] = [0.0, 200.0, 400.0, 800.0, 1200.0, 1600.0];
 
+/// The second panel.
+pub const BY_INSTRUCTIONS: &str = "relative to software, by instructions beside";
+
 /// A function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Function {
@@ -229,7 +232,7 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
     let case = |&(function, size, beside): &(Function, u64, Option<f64>)| -> Result<Vec<Point>, StudyError> {
         let name = function.name();
         if let Some(beside) = beside {
-            let (panel, x) = ("relative to software, by instructions beside", Place::Number(beside));
+            let (panel, x) = (BY_INSTRUCTIONS, Place::Number(beside));
             let own = [named(&format!("{name}, halo-nonblocking"), nonblocking)];
             return points::<Keystore<2>>(panel, x, (function, size, beside), &own, options);
         }

@@ -162,10 +162,17 @@ pub struct Figure {
     pub name: &'static str,
     /// What it shows, and which of the paper's it is.
     pub title: &'static str,
-    /// What its horizontal axis is.
+    /// What the horizontal axis of its panels is; see [`axis`](Self::axis).
     pub x: &'static str,
     /// Makes it.
     pub make: Make,
+}
+
+impl Figure {
+    /// What the horizontal axis of a panel is.
+    pub fn axis(&self, panel: &str) -> &'static str {
+        if panel == functions::BY_INSTRUCTIONS { "instructions beside lookups" } else { self.x }
+    }
 }
 
 /// All of them.

@@ -77,7 +77,8 @@ pub(crate) struct Halo {
     /// How full it is, percent
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "90", value_parser = clap::value_parser!(u64).range(1..=95))]
     load: Vec<u64>,
-    /// Who looks up: software, halo-blocking, halo-blocking-window, halo-nonblocking, tcam, sram-tcam, software-keystore, software-batch
+    /// Who looks up: software, halo-blocking, halo-blocking-window, halo-nonblocking, tcam, sram-tcam, software-keystore, software-batch;
+    /// `relative` is to the first of them
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "software,halo-blocking,halo-nonblocking,tcam,sram-tcam", value_parser = runs::parse_series)]
     series: Vec<runs::Name>,
     /// Each lookup waits for the one before: latencies
@@ -249,7 +250,7 @@ fn panels(figure: &Figure, points: Vec<Point>) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for Point { panel, series, x, y, paper } in points {
         let at = panels.iter().position(|known| known.y == panel).unwrap_or_else(|| {
-            panels.push(Panel::new(figure.x, panel, Vec::new()));
+            panels.push(Panel::new(figure.axis(panel), panel, Vec::new()));
             panels.len() - 1
         });
         let known = &mut panels[at].series;
@@ -339,6 +340,17 @@ mod tests {
                 assert_eq!(parsed.is_ok(), takes, "{mode} {option}: {parsed:?}");
             }
         }
+    }
+
+    /// Functions lie by entries in one panel, by instructions in another.
+    #[test]
+    fn panels_have_their_own_axes() {
+        use tidemill_sim::study::functions::BY_INSTRUCTIONS;
+        let of = |panel| Point { panel, series: "a".into(), x: Place::Number(1.0), y: 1.0, paper: None };
+        let figure = FIGURES.into_iter().find(|figure| figure.name == "halo-13").unwrap();
+        let panels = panels(&figure, vec![of("by entries"), of(BY_INSTRUCTIONS)]);
+        let axes: Vec<_> = panels.iter().map(|panel| panel.x.as_str()).collect();
+        assert_eq!(axes, ["function, entries", "instructions beside lookups"]);
     }
 
     #[test]

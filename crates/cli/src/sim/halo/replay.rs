@@ -1,7 +1,7 @@
 //! Real packets: captures through the whole classifier.
 
 use super::Halo;
-use super::runs::{Swept, swept, text};
+use super::runs::{Swept, once, swept, text};
 use crate::bench::report::print_grid;
 use crate::json::{self, significant};
 use crate::sim::captures::Captures;
@@ -15,6 +15,7 @@ use tidemill_sim::study::{Options, StudyError};
 use tidemill_wire::flow::{Addresses, flow_key};
 
 pub(super) fn run(args: &Halo, options: &Options) -> Result<bool> {
+    once("--series", &args.series, |name| name.0.to_owned())?;
     if args.series.iter().any(|name| name.0 == "software-batch") {
         return Err(usage("--series software-batch: lookups of captures are not batched: leave it out"));
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 use tidemill_flow::keystore::Keystore;
 use tidemill_sim::halo::tcam::Kind;
-use tidemill_sim::log::Log;
+use tidemill_sim::log::{Fault, Log};
 use tidemill_sim::machine::config::PRESETS;
 use tidemill_sim::machine::{Config, Memory};
 use tidemill_sim::mix::KEYSTORE;
@@ -69,8 +69,14 @@ pub(super) fn swept(config: &Config, sweeps: &[Sweep]) -> Result<Vec<Swept>> {
         }
         let mut next = Vec::new();
         for (config, set) in &machines {
+            let mut made: Vec<Config> = Vec::new();
             for value in values {
                 let config = config.with(key, value).map_err(|error| usage(format!("--sweep {error}")))?;
+                // However it is written: 3 and 3.0 are one machine.
+                if made.contains(&config) {
+                    return Err(usage(format!("--sweep {key}={value}: twice: give each value once")));
+                }
+                made.push(config.clone());
                 let mut set = set.clone();
                 set.push((key.clone(), value.clone()));
                 next.push((config, set));
@@ -81,6 +87,16 @@ pub(super) fn swept(config: &Config, sweeps: &[Sweep]) -> Result<Vec<Swept>> {
     Ok(machines)
 }
 
+/// Whether each value of a list is there once: one that is there twice would make its rows twice.
+pub(super) fn once<T: PartialEq>(option: &str, values: &[T], shown: impl Fn(&T) -> String) -> Result<()> {
+    for (i, value) in values.iter().enumerate() {
+        if values.iter().take(i).any(|other| other == value) {
+            return Err(usage(format!("{option} {}: twice: give each once", shown(value))));
+        }
+    }
+    Ok(())
+}
+
 /// What is looked up.
 enum Source<'a> {
     Table { slots: u64, load: u64 },
@@ -89,6 +105,9 @@ enum Source<'a> {
 
 /// All configurations.
 pub(super) fn run(args: &Halo, options: &Options) -> Result<bool> {
+    once("--series", &args.series, |name| name.0.to_owned())?;
+    once("--entries", &args.entries, ToString::to_string)?;
+    once("--load", &args.load, ToString::to_string)?;
     let log = args.log.as_deref().map(read_log).transpose()?;
     let sources: Vec<Source<'_>> = match &log {
         Some(log) => vec![Source::Log(log)],
@@ -223,7 +242,14 @@ pub(super) fn text(value: &Value) -> String {
 fn read_log(path: &Path) -> Result<Log> {
     let file = File::open(path)
         .with_context(|| format!("{}: cannot be read: give an access log", path.display()))?;
-    Log::read(BufReader::new(file)).map_err(|error| usage(format!("{}: {error}", path.display())))
+    Log::read(BufReader::new(file)).map_err(|error| {
+        let said = format!("{}: {error}", path.display());
+        // A log that is wrong is bad usage; what the system does not give is not.
+        match error.fault {
+            Fault::Read(_) => anyhow::Error::msg(said),
+            _ => usage(said),
+        }
+    })
 }
 
 /// Writes what random lookups of a table touch, in addresses of the simulated memory: those of the process are others in every run.
