@@ -20,6 +20,9 @@ const MIRROR: &str = "http://deb.debian.org/debian";
 /// What systemd counts the units' exposure as, at most, in tenths (`systemd-analyze security`): 44 when this was written.
 const EXPOSURE: u32 = 45;
 
+/// How long it may take: about a minute on a machine that does nothing else.
+const LIMIT_S: u32 = 600;
+
 /// What runs in there, as root.
 const STEPS: &str = include_str!("clean.sh");
 
@@ -40,7 +43,7 @@ done
 ip addr add 10.98.0.1/24 dev lan
 ip addr add 10.99.0.1/24 dev x-lan
 ip neigh add 10.99.0.2 lladdr 02:00:00:00:00:77 dev x-lan
-exec timeout --kill-after=10 300 systemd-nspawn -q -D "$1" -b --register=no --keep-unit --console=pipe --machine=tidemill-trial \
+exec timeout --kill-after=10 "$2" systemd-nspawn -q -D "$1" -b --register=no --keep-unit --console=pipe --machine=tidemill-trial \
     --capability=all --system-call-filter='bpf perf_event_open' --setenv=SYSTEMD_COLORS=0
 "#;
 
@@ -80,22 +83,26 @@ pub(super) fn run(first: &Path, second: &Path) -> Result<()> {
     let boot = Command::new("unshare")
         .args(["--net", "--mount", "bash", "-c", BOOT, "boot"])
         .arg(&place)
+        .arg(LIMIT_S.to_string())
         .stdin(std::process::Stdio::null())
         .output()
         .context("cannot start unshare")?;
     let Ok(said) = fs::read_to_string(trial.join("said")) else {
         let mut text = String::from_utf8_lossy(&boot.stdout).into_owned();
         text += &String::from_utf8_lossy(&boot.stderr);
-        let lines: Vec<&str> = text.lines().collect();
         bail!(
-            "deb --clean: the clean system does not start here: systemd-nspawn wants root outside of containers, cgroups and namespaces. It said last:\n{}",
-            lines[lines.len().saturating_sub(15)..].join("\n")
+            "deb --clean: the clean system does not start here ({}): systemd-nspawn wants root outside of containers, cgroups and namespaces. It said last:\n{}",
+            boot.status,
+            proc::last(&text, 15)
         );
     };
     print!("{said}");
+    // That is what `timeout` ends with.
+    let late = matches!(boot.status.code(), Some(124 | 137));
     ensure!(
         said.lines().last().is_some_and(|line| line.ends_with("nothing is left")),
-        "deb --clean: the trial failed, see above; its system is in {}",
+        "deb --clean: the trial {}, see above; its system is in {}",
+        if late { format!("was not through after {LIMIT_S} s") } else { "failed".to_owned() },
         place.display()
     );
     let _ = fs::remove_dir_all(&place);
