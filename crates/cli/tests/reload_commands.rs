@@ -218,30 +218,62 @@ fn panels(folder: &Folder) -> Vec<String> {
     all["panels"].as_array().unwrap().iter().map(title).collect()
 }
 
+/// A role with a section that it needs, its panels on the page, and what its own metrics begin with.
+struct Case {
+    role: &'static str,
+    section: &'static str,
+    titles: &'static [&'static str],
+    metrics: &'static str,
+}
+
+const ROLES: [Case; 7] = [
+    Case {
+        role: "router",
+        section: "[bgp]\nasn = 65000\nid = \"10.0.0.1\"\nlisten = []\n",
+        titles: &["Router", "BGP"],
+        metrics: "bgp_",
+    },
+    Case { role: "gatekeeper", section: "", titles: &["Router", "Gatekeeper"], metrics: "gate_" },
+    Case { role: "mitigator", section: "", titles: &["Mitigator"], metrics: "amp_" },
+    Case { role: "switch", section: "", titles: &["Switch"], metrics: "switch_" },
+    Case {
+        role: "nat",
+        section: "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n",
+        titles: &["Router", "NAT"],
+        metrics: "nat_",
+    },
+    Case {
+        role: "filter",
+        section: "[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n",
+        titles: &["Router", "Filter"],
+        metrics: "filter_",
+    },
+    Case {
+        role: "kvcache",
+        section: "[kvcache]\naddresses = [\"10.1.0.2\"]\nallow = [\"10.1.0.0/24\"]\n",
+        titles: &["Key-value cache"],
+        metrics: "kv_",
+    },
+];
+
+impl Case {
+    /// A run of it that answers.
+    fn start(&self, folder: &Folder) -> Running {
+        folder.write("f.rules", "pass all\n");
+        folder.write("run.toml", ROUTER.replace("router", self.role) + self.section);
+        let mut command = tidemill(folder, "run run.toml");
+        command.stderr(Stdio::null());
+        answering(folder, command)
+    }
+}
+
 #[test]
 fn every_role_has_types_and_panels_hears_a_signal_and_stops() {
-    let cases: [(&str, &str, &[&str]); 7] = [
-        ("router", "[bgp]\nasn = 65000\nid = \"10.0.0.1\"\nlisten = []\n", &["Router", "BGP"]),
-        ("gatekeeper", "", &["Router", "Gatekeeper"]),
-        ("mitigator", "", &["Mitigator"]),
-        ("switch", "", &["Switch"]),
-        ("nat", "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n", &["Router", "NAT"]),
-        ("filter", "[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n", &["Router", "Filter"]),
-        (
-            "kvcache",
-            "[kvcache]\naddresses = [\"10.1.0.2\"]\nallow = [\"10.1.0.0/24\"]\n",
-            &["Key-value cache"],
-        ),
-    ];
-    for (role, section, titles) in cases {
-        let folder = Folder::new();
-        folder.write("f.rules", "pass all\n");
-        folder.write("run.toml", ROUTER.replace("router", role) + section);
-        let mut command = tidemill(&folder, "run run.toml");
-        command.stderr(Stdio::null());
-        let mut running = answering(&folder, command);
+    for case in ROLES {
+        let (folder, role) = (Folder::new(), case.role);
+        let mut running = case.start(&folder);
         the_types_are_known(&folder);
-        assert_eq!(panels(&folder), titles, "{role}");
+        assert_eq!(panels(&folder), case.titles, "{role}");
         hang_up(&running);
         let (started, mut events) = (Instant::now(), String::new());
         while !events.contains("reloaded (number 1)") {
@@ -277,16 +309,9 @@ fn prometheus_reads_the_metrics_of_runs() {
     let Some(python) = std::env::var_os("TIDEMILL_PYTHON").filter(|value| !value.is_empty()) else {
         return println!("skipped: prometheus_reads_the_metrics_of_runs (TIDEMILL_PYTHON is not set)");
     };
-    for (role, section) in [
-        ("router", ""),
-        ("switch", ""),
-        ("nat", "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n"),
-    ] {
+    for case in ROLES {
         let folder = Folder::new();
-        folder.write("run.toml", ROUTER.replace("router", role) + section);
-        let mut command = tidemill(&folder, "run run.toml");
-        command.stderr(Stdio::null());
-        let _running = answering(&folder, command);
+        let _running = case.start(&folder);
         let mut socket = UnixStream::connect(folder.path("s.sock")).unwrap();
         socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -296,6 +321,7 @@ fn prometheus_reads_the_metrics_of_runs() {
         let families = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
         let samples = text.lines().filter(|line| !line.starts_with('#')).count();
         assert!(families > 10 && samples > families, "{text}");
+        assert!(text.contains(&format!("\ntidemill_{}", case.metrics)), "{}: {text}", case.role);
         assert_eq!(read_by(&python, text), Some(format!("{families} {samples}")), "{text}");
         // It would say if anything were wrong.
         for (right, wrong) in [("# EOF\n", ""), ("_total{", "{"), ("# TYPE ", "# TYP ")] {
