@@ -35,6 +35,11 @@ pub(crate) const LINES: &[Line] = &[
             machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 12)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_gate")))
     }),
+    ("every order and driver sends the same; records, refusals, gate top", |machine| {
+        let mut passed = machine.tests(&["-p", "tidemill-cli", "--test", "gate_commands"], 6)?;
+        passed += machine.tests(&["-p", "tidemill-cli", "--test", "live_commands", "the_gates_top"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: gate_commands, live_commands the_gates_top")))
+    }),
     ("the queues of figure 4.2, by themselves and on any router", |machine| {
         let mut passed = machine.tests(&["-p", "tidemill-ip", "--lib", "queue::"], 20)?;
         passed += machine.tests(&["-p", "tidemill-router", "--test", "router", "queues::"], 4)?;
