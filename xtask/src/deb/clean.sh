@@ -22,7 +22,7 @@ apt() {
 # Every file with what is in it, every link with where it leads, every folder; but for what dpkg, useradd, the linker and systemd write for themselves.
 files() {
     find / -xdev -mindepth 1 \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /trial \
-        -o -path /var/log -o -path /var/cache -o -path /var/tmp -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd \
+        -o -path /var/log -o -path /var/backups -o -path /var/cache -o -path /var/tmp -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd \
         -o -path '/etc/passwd*' -o -path '/etc/group*' -o -path '/etc/shadow*' -o -path '/etc/gshadow*' -o -path '/etc/sub[ug]id*' \
         -o -path /etc/.pwd.lock -o -path /etc/ld.so.cache -o -path /etc/resolv.conf \) -prune \
         -o -type f -exec md5sum {} + -o -printf '%y %p %l\n' | sort
