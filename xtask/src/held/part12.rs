@@ -156,10 +156,14 @@ fn verified(machine: &Machine) -> Result<Outcome> {
 /// Not all of them were held to their first match, or one of the structures was not asked.
 fn of_trace(said: &[Value], set: &str) -> Result<f64> {
     let checked = |stage: &'static str| {
-        said.iter()
-            .filter(move |line| line["set"] == set && line["stage"] == stage && number(line, "checked") > 0.0)
+        said.iter().filter(move |line| {
+            line["set"] == set
+                && line["fields"] == "five fields"
+                && line["stage"] == stage
+                && number(line, "checked") > 0.0
+        })
     };
-    let plain = checked("trace").find(|line| line["fields"] == "five fields");
+    let plain = checked("trace").next();
     let plain = plain.with_context(|| format!("{set}: its trace was not asked for first matches"))?;
     let [held, headers] = ["checked", "headers"].map(|field| &plain[field]);
     ensure!(held == headers, "{set}: {held} of {headers} headers were held to a first match");
