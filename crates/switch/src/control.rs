@@ -212,6 +212,7 @@ impl SwitchControl {
         }
         let gone = self.book.delete_group(number).len();
         self.book.commit();
+        self.choose(false);
         Ok(gone)
     }
 
@@ -225,6 +226,7 @@ impl SwitchControl {
         }
         let gone = self.book.delete_meter(number).len();
         self.book.commit();
+        self.choose(false);
         Ok(gone)
     }
 

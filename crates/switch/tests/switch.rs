@@ -566,6 +566,19 @@ fn rules_choose_their_classifier() {
     assert_eq!(auto.classifiers()[0], (0, 401, "tuple-merge"));
     auto.delete("table=0,ip", false).unwrap();
     assert_eq!(auto.classifiers()[0], (0, 1, "tuple-space"));
+    // A group, or a meter, takes its rules along: what is left is grouped anew.
+    let things = [
+        ("group_id=7,type=all,bucket=wan", "group:7"),
+        ("meter=7,pktps,band=type=drop,rate=5", "meter:7,wan"),
+    ];
+    for (thing, action) in things {
+        let rules = text.replace("actions=wan", &format!("actions={action}"));
+        let rules = format!("{thing}\npriority=1,arp actions=normal\n{rules}");
+        auto.load(rules.as_bytes(), "test", true).unwrap();
+        assert_eq!(auto.classifiers(), [(0, 401, "tuple-merge"), (1, 400, "tuple-space")], "{thing}");
+        let gone = if action == "group:7" { auto.delete_group(7) } else { auto.delete_meter(7) };
+        assert_eq!((gone.unwrap(), auto.classifiers()), (800, vec![(0, 1, "tuple-space")]), "{thing}");
+    }
     for name in ["tuple-space", "tuple-merge"] {
         let mut fixed = made(&format!("classifier = \"{name}\""));
         fixed.load(text.as_bytes(), "test", true).unwrap();

@@ -3,7 +3,7 @@
 use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
 use crate::peers::classify::SETS;
 use crate::tidy;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 pub(crate) const LINES: &[Line] = &[
@@ -28,6 +28,7 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: concurrent")))
     }),
     ("HALO's five traffic cases by layer", traffic),
+    ("ClassBench sets by structure, with vectors and without; changes of rules a second", structures),
     ("the caches beside HALO's baseline", |machine| {
         let objects = bench(machine, &["--case", "caches"])?;
         Ok(Outcome::Measured(of_all(&objects)))
@@ -41,7 +42,7 @@ pub(crate) const LINES: &[Line] = &[
             format!("{} {instructions:.0} ({memory:.0} % memory)", line["case"].as_str().unwrap_or("?"))
         };
         let kinds: Vec<String> = objects.iter().filter(of).map(one).collect();
-        anyhow::ensure!(kinds.len() == 9, "{} kinds", kinds.len());
+        ensure!(kinds.len() == 9, "{} kinds", kinds.len());
         Ok(Outcome::Measured(format!(
             "instructions of a lookup (the paper: 210, 48 %): {}",
             kinds.join(", ")
@@ -57,6 +58,10 @@ pub(crate) const LINES: &[Line] = &[
     ),
     ("a flood of megaflows: at most 3 times slower, bounded memory, over within a second", flood),
     // What must exist besides.
+    ("words of rules, tables and groups, timeouts, caches, HALO's baseline: tests of their own", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-classify", "--lib"], 55)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-classify")))
+    }),
     ("several workers", |machine| {
         let passed = machine.tests(&["-p", "tidemill-switch", "--test", "switch", "workers"], 1)?;
         Ok(Outcome::Pass(format!("{passed} tests: workers")))
@@ -71,7 +76,7 @@ pub(crate) const LINES: &[Line] = &[
         },
     ),
     ("the packet path allocates nothing", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-classify", "--test", "no_allocation"], 2)?;
+        let passed = machine.tests(&["-p", "tidemill-classify", "--test", "no_allocation"], 3)?;
         Ok(Outcome::Pass(format!("{passed} tests: no_allocation")))
     }),
     ("any text of rules, any packet", |machine| {
@@ -93,35 +98,79 @@ pub(crate) const LINES: &[Line] = &[
 const QUICK: usize = 3;
 const SMALL: usize = 6;
 
-fn sets(machine: &Machine, large: bool) -> Result<Vec<String>> {
-    let names = match (large, machine.quick) {
+/// HALO's traffic cases, and the layers that a packet's cycles are told by.
+const TRAFFIC: [&str; 5] = ["few", "many-1", "many-10", "rules-100k", "rules-1M"];
+const LAYERS: [&str; 6] = ["io", "parse", "exact", "megaflow", "rules", "actions"];
+
+/// What `classify verify` does with a set by each of the two structures.
+const STAGES: [&str; 4] = ["lookup", "masks", "cached", "changes"];
+
+fn names(machine: &Machine, large: bool) -> &'static [&'static str] {
+    match (large, machine.quick) {
         (true, _) => &SETS[SMALL..],
         (false, true) => &SETS[..QUICK],
         (false, false) => &SETS[..SMALL],
-    };
-    let folder = machine.data()?.join("acl");
-    Ok(names.iter().map(|name| folder.join(format!("{name}.rules.zst")).display().to_string()).collect())
+    }
 }
 
+fn sets(machine: &Machine, large: bool) -> Result<Vec<String>> {
+    let folder = machine.data()?.join("acl");
+    let file = |name: &&str| folder.join(format!("{name}.rules.zst")).display().to_string();
+    Ok(names(machine, large).iter().map(file).collect())
+}
+
+fn trace(rules: &str) -> String {
+    rules.replace(".rules.", ".trace.")
+}
+
+/// All sets of the folder, with their traces where they have one; each of [`SETS`] has.
 fn verified(machine: &Machine) -> Result<Outcome> {
-    let mut checked = 0.0;
-    let mut run = |arguments: &[&str]| -> Result<f64> {
-        let objects = machine.tidemill(&[&["classify", "verify", "--json"], arguments].concat())?;
-        let last = objects.last().context("nothing said")?;
-        checked += number(last, "checked");
-        Ok(number(last, "wrong"))
-    };
-    let mut wrong = 0.0;
-    if machine.quick {
+    let verify =
+        |arguments: &[&str]| machine.tidemill(&[&["classify", "verify", "--json"], arguments].concat());
+    let (asked, said): (&[&str], Vec<Value>) = if machine.quick {
+        let mut said = Vec::new();
         for rules in sets(machine, false)? {
-            let trace = rules.replace(".rules.", ".trace.");
-            wrong += run(&["--rules", &rules, "--trace", &trace])?;
+            said.extend(verify(&["--rules", &rules, "--trace", &trace(&rules)])?);
         }
+        (names(machine, false), said)
     } else {
         let folder = machine.data()?.join("acl").display().to_string();
-        wrong += run(&["--data", &folder])?;
+        (&SETS[..], verify(&["--data", &folder])?)
+    };
+    // What a run ends with is of no set.
+    let sum = |field: &str| -> f64 {
+        said.iter().filter(|line| line["set"].is_null()).map(|line| number(line, field)).sum()
+    };
+    let (checked, wrong) = (sum("checked"), sum("wrong"));
+    let headers: Vec<f64> = asked.iter().map(|set| of_trace(&said, set)).collect::<Result<_>>()?;
+    let (sets, headers) = (headers.len(), headers.iter().sum::<f64>());
+    let text = format!(
+        "{checked} checked, {wrong} wrong; of {sets} sets {headers} headers with the first match that their trace names"
+    );
+    Ok(verdict(wrong == 0.0 && checked > headers, text))
+}
+
+/// Headers of a set's trace.
+///
+/// # Errors
+/// Not all of them were held to their first match, or one of the structures was not asked.
+fn of_trace(said: &[Value], set: &str) -> Result<f64> {
+    let checked = |stage: &'static str| {
+        said.iter().filter(move |line| {
+            line["set"] == set
+                && line["fields"] == "five fields"
+                && line["stage"] == stage
+                && number(line, "checked") > 0.0
+        })
+    };
+    let plain = checked("trace").next();
+    let plain = plain.with_context(|| format!("{set}: its trace was not asked for first matches"))?;
+    let [held, headers] = ["checked", "headers"].map(|field| &plain[field]);
+    ensure!(held == headers, "{set}: {held} of {headers} headers were held to a first match");
+    for stage in STAGES {
+        ensure!(checked(stage).count() >= 2, "{set}: {stage} of one structure only, or of none");
     }
-    Ok(verdict(wrong == 0.0 && checked > 0.0, format!("{checked} checked, {wrong} wrong")))
+    Ok(number(plain, "headers"))
 }
 
 fn bench(machine: &Machine, arguments: &[&str]) -> Result<Vec<Value>> {
@@ -141,13 +190,50 @@ fn of_all(objects: &[Value]) -> String {
 /// Cycles of a packet and its layers.
 fn traffic(machine: &Machine) -> Result<Outcome> {
     let objects = bench(machine, &["--case", "traffic"])?;
-    let of = |line: &&Value| line["subject"] == "switch" && line["metric"] == "cycles_per_packet";
-    let one = |line: &Value| {
-        format!("{} {:.0} cycles", line["case"].as_str().unwrap_or("?"), number(line, "value"))
+    let cycles = |case: &str, metric: &str| -> Result<f64> {
+        let wanted =
+            |line: &&Value| line["subject"] == "switch" && line["case"] == case && line["metric"] == metric;
+        let line = objects.iter().find(wanted).with_context(|| format!("no {metric} of {case}"))?;
+        Ok(number(line, "value"))
     };
-    let cases: Vec<String> = objects.iter().filter(of).map(one).collect();
-    anyhow::ensure!(cases.len() == 5, "{} cases", cases.len());
-    Ok(Outcome::Measured(cases.join(", ")))
+    let one = |name: &&str| -> Result<String> {
+        let case = format!("{name}/v4");
+        let of_layer = |layer: &&str| -> Result<String> {
+            Ok(format!("{layer} {:.0}", cycles(&case, &format!("{layer}_cycles"))?))
+        };
+        let layers = LAYERS.iter().map(of_layer).collect::<Result<Vec<String>>>()?.join(", ");
+        Ok(format!("{name} {:.0} cycles ({layers})", cycles(&case, "cycles_per_packet")?))
+    };
+    let cases = TRAFFIC.iter().map(one).collect::<Result<Vec<String>>>()?;
+    Ok(Outcome::Measured(cases.join("; ")))
+}
+
+/// Millions of lookups a second, thousands of changes, the gain of vectors. Wrong answers end the benchmark.
+fn structures(machine: &Machine) -> Result<Outcome> {
+    let mut text = Vec::new();
+    for (rules, name) in sets(machine, false)?.iter().zip(names(machine, false)) {
+        let trace = trace(rules);
+        let arguments: [&str; 6] = ["--case", "sets,updates", "--rules", rules, "--trace", &trace];
+        let objects = bench(machine, &arguments)?;
+        let value = |subject: &str, metric: &str| -> Result<f64> {
+            let wanted = |line: &&Value| line["subject"] == subject && line["metric"] == metric;
+            let line = objects.iter().find(wanted);
+            Ok(number(line.with_context(|| format!("{name}: no {metric} of {subject}"))?, "value"))
+        };
+        for structure in ["tuple-space", "tuple-merge"] {
+            let scalar = format!("{structure}-scalar");
+            let gain = ratios(&objects).into_iter().find(|ratio| ratio["to"] == scalar.as_str());
+            let gain = gain.with_context(|| format!("{name}: no ratio to {scalar}"))?;
+            text.push(format!(
+                "{name} {structure} {:.1} Mlps, {}, {:.0} thousand changes a second ({:.0} by 64)",
+                value(structure, "mlps")?,
+                shown(gain),
+                value(structure, "kups")?,
+                value(structure, "kups_64")?,
+            ));
+        }
+    }
+    Ok(Outcome::Measured(text.join("; ")))
 }
 
 fn open_vswitch(machine: &Machine) -> Result<Outcome> {
@@ -155,13 +241,15 @@ fn open_vswitch(machine: &Machine) -> Result<Outcome> {
     let objects = machine.xtask(&[&["peers", "classify", "--only", "ovs", "--json"], extent].concat())?;
     // What was measured counts; how sure that is, the interval beside it says.
     let good = ratios(&objects).into_iter().all(|ratio| number(ratio, "value") >= 2.0);
-    let cases =
-        ["traffic/few", "traffic/many-1", "traffic/many-10", "traffic/rules-100k", "traffic/rules-1M"];
-    let all = cases.into_iter().all(|case| ratios(&objects).into_iter().any(|ratio| ratio["case"] == case));
+    let all = TRAFFIC.iter().all(|name| has_ratio(&objects, &format!("traffic/{name}")));
     Ok(verdict(good && all, of_all(&objects)))
 }
 
-/// By whichever of its methods this CPU has: every one of them has to be met.
+fn has_ratio(objects: &[Value], case: &str) -> bool {
+    ratios(objects).into_iter().any(|ratio| ratio["case"] == case)
+}
+
+/// By whichever of its methods this CPU has: every one of them has to be met, by every set.
 fn acl(machine: &Machine, large: bool) -> Result<Outcome> {
     if large && machine.quick {
         return Ok(Outcome::Measured("not with --quick".into()));
@@ -175,7 +263,9 @@ fn acl(machine: &Machine, large: bool) -> Result<Outcome> {
             if ratio["case"].as_str().is_some_and(|case| case.ends_with("update")) { 10.0 } else { 1.0 };
         number(ratio, "value") >= least
     });
-    Ok(verdict(good && !ratios(&objects).is_empty(), of_all(&objects)))
+    let both =
+        |name: &&str| ["lookup", "update"].iter().all(|case| has_ratio(&objects, &format!("{name}/{case}")));
+    Ok(verdict(good && names(machine, large).iter().all(both), of_all(&objects)))
 }
 
 fn flood(machine: &Machine) -> Result<Outcome> {
