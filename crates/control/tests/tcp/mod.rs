@@ -265,6 +265,22 @@ fn a_certificate_is_renewed_while_it_runs() {
     assert!(ask(long).ends_with("{\"a\":\"b\"}"));
 }
 
+/// What is sent with the server's own certificate may have ended: clients need not need it.
+#[test]
+fn the_end_told_is_that_of_the_servers_own_certificate() {
+    let (folder, old) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    certificate_until(folder.path(), 2040);
+    certificate_until(old.path(), 2020);
+    let path = |name: &str| folder.path().join(name);
+    let [own, root] =
+        [path("c.pem"), old.path().join("c.pem")].map(|pem| std::fs::read_to_string(pem).unwrap());
+    std::fs::write(path("c.pem"), own + &root).unwrap();
+    let tls = Tls::read(&path("c.pem"), &path("k.pem")).unwrap();
+    let addresses = vec!["127.0.0.1:0".parse().unwrap()];
+    let tcp = Tcp { addresses, tokens: tokens(folder.path()), tls: Some(tls) };
+    assert_eq!(tcp.certificate_ends_s(), Some(2_208_988_800));
+}
+
 /// Handlers that take long leave threads to the operator's socket, however many callers the network has.
 #[test]
 fn slow_calls_of_the_network_do_not_shut_the_operator_out() {
