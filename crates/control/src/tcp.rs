@@ -71,6 +71,10 @@ impl Tls {
     /// A file that cannot be read or has neither in it; a key that is not the certificate's.
     pub fn read(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
         let fail = |path: &Path, what: String| TlsError { path: path.to_owned(), what };
+        // Before it is opened: a pipe would be waited for, and a device may have no end.
+        if std::fs::metadata(certificate).is_ok_and(|data| !data.is_file()) {
+            return Err(fail(certificate, "is no file".into()));
+        }
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| fail(certificate, format!("no chain of PEM certificates: {error}")))?;

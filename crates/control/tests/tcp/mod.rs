@@ -198,7 +198,11 @@ fn with_a_certificate_it_is_tls_and_nothing_else() {
     let open = folder.join("open.pem");
     std::fs::copy(&key, &open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
+    // It would be waited for.
+    let pipe = folder.join("pipe.pem");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for (c, k, part) in [
+        (&pipe, &key, "pipe.pem: is no file"),
         (&certificate, &open, "open.pem: has mode 644"),
         (&certificate, &other_key, "other.pem: not the key of"),
         (&certificate, &none, "none.pem: no PEM private key"),
