@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -193,6 +193,16 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     cache.0.wait().unwrap();
     until("the lease ends", || json("kv stats --json")["serving"] == 0);
     assert_eq!(ask(&socket, "get k\r\n"), "VALUE k 5 2\r\nhi\r\nEND\r\n");
+    // One that cannot have its socket leaves them as they are.
+    let taken = log().with_extension("taken");
+    let listener = UnixListener::bind(&taken).unwrap();
+    for socket in [taken.to_str().unwrap(), "/proc/nowhere/kv.sock"] {
+        let said = error(&format!("kv attach server --generic --socket {socket}"));
+        assert!(said.contains(socket.trim_end_matches("/kv.sock")), "{said}");
+        assert_eq!(json("kv stats --json")["serving"], 0, "{socket}");
+    }
+    drop(listener);
+    std::fs::remove_file(taken).unwrap();
     let mut cache = attach("server --generic --stay");
     run(&format!("kill -INT {}", cache.0.id()));
     assert!(cache.0.wait().unwrap().success());

@@ -192,6 +192,9 @@ answers! {
         pub found: u64,
         /// Tries to open a queue that found it taken by another socket (EBUSY); told of `af_xdp` only.
         pub taken_by_others: u64,
+        /// Frames that the device's driver has asked for in vain; told of `dpdk` only. No packets: those that are lost for it are
+        /// among the drops where the device counts them.
+        pub asked_in_vain: u64,
         /// What keeps the port from a device that is there (again), in a line; told of `af_xdp` only.
         pub hindered: Option<String>,
     }

@@ -46,7 +46,7 @@ pub struct Tls(Arc<RwLock<Secured>>);
 #[derive(Clone)]
 struct Secured {
     config: Arc<ServerConfig>,
-    /// When the first certificate of the chain ends, seconds since 1970.
+    /// When the server's own certificate ends, seconds since 1970.
     ends_s: Option<u64>,
 }
 
@@ -71,13 +71,19 @@ impl Tls {
     /// A file that cannot be read or has neither in it; a key that is not the certificate's.
     pub fn read(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
         let fail = |path: &Path, what: String| TlsError { path: path.to_owned(), what };
+        // Before it is opened: a pipe would be waited for, and a device may have no end.
+        if std::fs::metadata(certificate).is_ok_and(|data| !data.is_file()) {
+            return Err(fail(certificate, "is no file".into()));
+        }
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| fail(certificate, format!("no chain of PEM certificates: {error}")))?;
-        if chain.is_empty() {
+        // The server's own comes first (RFC 8446, 4.4.2). What is sent with it may have ended and not be needed: a cross-signed root, for
+        // clients that do not know the new one.
+        let Some(own) = chain.first() else {
             return Err(fail(certificate, "has no PEM certificate in it".into()));
-        }
-        let ends_s = chain.iter().filter_map(ends_s).min();
+        };
+        let ends_s = ends_s(own);
         for_few(key).map_err(|what| fail(key, what))?;
         let secret = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| fail(key, format!("no PEM private key: {error}")))?;
@@ -122,7 +128,7 @@ impl Tcp {
         }
     }
 
-    /// When the certificate ends, or one that is sent with it does, seconds since 1970; nothing where there is none.
+    /// When the server's own certificate ends, seconds since 1970, whatever is sent with it; nothing where there is none.
     pub fn certificate_ends_s(&self) -> Option<u64> {
         self.tls.as_ref()?.secured().ends_s
     }

@@ -11,7 +11,10 @@
 //! a flow whose Grantor has failed is judged by the one that stands in; each Grantor has its first living rank. A new rank is begun only by a Grantor that
 //! has used the newest one already for an older version: if a hundred Grantors go from 41 to 42, that is one rank. And by a revocation, while another Grantor
 //! has the newest one for a version that it has not begun by a revocation itself: what that one has decided as a stand-in is to fall as well.
-//! Where a decision under the new version comes before the revocation, the two share a rank, and what that one has decided stands.
+//!
+//! **One hole is left.** Where a decision under the new version comes before its revocation, that version may have got the rank in which another Grantor
+//! decides as a stand-in; what that one has decided so stands until it ends, or that Grantor revokes again. To begin a rank for the revocation would close it, and would revoke what
+//! has been decided under the new version, which nobody has revoked. A Grantor that revokes first and decides then leaves no hole.
 //!
 //! **One worker owns one of these for each family**, and hears of revocations as it hears of decisions: nothing is shared, no flow is visited.
 //!

@@ -61,6 +61,9 @@ pub struct PortCounters {
     /// Tries to open this queue that found it taken by somebody else's socket (EBUSY; `af_xdp` only). A queue that is taken at the start is
     /// tried again for two seconds; one on a device that came back, at every look at it.
     pub taken_by_others: u64,
+    /// Frames that the driver has asked for in vain (`dpdk` only): asks, not packets, so no part of the books. What is lost for want of
+    /// them the device counts itself, if it can, as [`RxRingFull`](tidemill_burst::DropReason::RxRingFull).
+    pub asked_in_vain: u64,
 }
 
 impl PortCounters {
@@ -81,6 +84,7 @@ impl PortCounters {
         self.lost += other.lost;
         self.found += other.found;
         self.taken_by_others += other.taken_by_others;
+        self.asked_in_vain += other.asked_in_vain;
     }
 
     /// Queues whose device is away.

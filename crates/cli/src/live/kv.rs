@@ -332,13 +332,14 @@ fn serve(args: &Attach) -> Result<bool> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).context("cannot watch for signals")?;
     }
-    let mut cache = Cache::attach(&options)?;
-    cache.describe().iter().for_each(|line| eprintln!("tidemill: kv: {line}"));
+    // Before anything is taken over: without it what is pinned stays as it is.
     let _server = args
         .socket
         .as_ref()
         .map(|path| Server::start(attached::registry(&args.name.name), path))
         .transpose()?;
+    let mut cache = Cache::attach(&options)?;
+    cache.describe().iter().for_each(|line| eprintln!("tidemill: kv: {line}"));
     // Counts of the process before go on.
     let (mut said, mut before) = (Instant::now(), cache.count("get-hit"));
     while !stop.load(Ordering::Relaxed) {

@@ -437,6 +437,12 @@ fn print_ports(ports: &[tidemill_control::schema::Port]) {
                 port.name, port.taken_by_others
             );
         }
+        if port.asked_in_vain > 0 {
+            println!(
+                "{}: its driver has asked for {} frames in vain; if they go on, raise memory.frames",
+                port.name, port.asked_in_vain
+            );
+        }
         if let Some(left) = port.left {
             println!("{}: {left} packets left to the kernel", port.name);
         }

@@ -170,6 +170,7 @@ pub(super) fn ports(service: &Service) -> schema::Ports {
             lost: counters.lost,
             found: counters.found,
             taken_by_others: counters.taken_by_others,
+            asked_in_vain: counters.asked_in_vain,
             hindered: left.and_then(|left| left.hindered),
         }
     };

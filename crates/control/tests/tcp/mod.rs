@@ -198,7 +198,11 @@ fn with_a_certificate_it_is_tls_and_nothing_else() {
     let open = folder.join("open.pem");
     std::fs::copy(&key, &open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
+    // It would be waited for.
+    let pipe = folder.join("pipe.pem");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for (c, k, part) in [
+        (&pipe, &key, "pipe.pem: is no file"),
         (&certificate, &open, "open.pem: has mode 644"),
         (&certificate, &other_key, "other.pem: not the key of"),
         (&certificate, &none, "none.pem: no PEM private key"),
@@ -263,6 +267,22 @@ fn a_certificate_is_renewed_while_it_runs() {
     assert!(ask(after()).ends_with("{\"a\":\"b\"}"));
     assert_eq!(ask(before()), "", "the certificate is there that was before");
     assert!(ask(long).ends_with("{\"a\":\"b\"}"));
+}
+
+/// What is sent with the server's own certificate may have ended: clients need not need it.
+#[test]
+fn the_end_told_is_that_of_the_servers_own_certificate() {
+    let (folder, old) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    certificate_until(folder.path(), 2040);
+    certificate_until(old.path(), 2020);
+    let path = |name: &str| folder.path().join(name);
+    let [own, root] =
+        [path("c.pem"), old.path().join("c.pem")].map(|pem| std::fs::read_to_string(pem).unwrap());
+    std::fs::write(path("c.pem"), own + &root).unwrap();
+    let tls = Tls::read(&path("c.pem"), &path("k.pem")).unwrap();
+    let addresses = vec!["127.0.0.1:0".parse().unwrap()];
+    let tcp = Tcp { addresses, tokens: tokens(folder.path()), tls: Some(tls) };
+    assert_eq!(tcp.certificate_ends_s(), Some(2_208_988_800));
 }
 
 /// Handlers that take long leave threads to the operator's socket, however many callers the network has.

@@ -8,6 +8,7 @@
 
 use super::sys;
 use crate::PortError;
+use crate::spec::{attaches_buffers, no_buffers};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -62,6 +63,10 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
         }
         Some(Ok(_)) => return Ok(()),
         None => {}
+    }
+    // Devices may have arguments here, too: `-a 3b:00.0,mprq_en=1`.
+    if let Some(argument) = state.arguments.iter().find_map(|argument| attaches_buffers(argument)) {
+        return Err(PortError::config(port, format!("[dpdk] arguments: {}", no_buffers(argument))));
     }
     let pci = pci || state.pci;
     let arguments = arguments(&state.arguments, pci, has_huge_pages(), &allowed_cpus());

@@ -21,16 +21,19 @@
 //!
 //! # Books
 //! A packet counts as sent when the driver takes it. What the device itself loses is folded in, on the first queue: missed
-//! for want of descriptors (`rx-ring-full`), bad (`rx-error`), without memory (`no-frames`), taken and not sent
-//! (`tx-failed`). Drivers disagree whether a packet that they did not take is a transmit error; so as many errors as
-//! there were such packets are left out. Some (mlx5, virtio) count as `no-frames` each frame that they asked for in vain, though no
-//! packet was lost for it: once or twice at the start, where they ask for more than the stock has held so far.
+//! for want of descriptors (`rx-ring-full`), bad (`rx-error`), taken and not sent (`tx-failed`). Drivers disagree whether a
+//! packet that they did not take is a transmit error; so as many errors as there were such packets are left out.
+//!
+//! `rx_nombuf` is no part of the books: DPDK has it as failed allocations, and most drivers count each frame that they
+//! asked for in vain, though no packet was lost for it (mlx5, virtio: once or twice at the start, where they ask for more than
+//! the stock has held so far). It is [`PortCounters::asked_in_vain`]. Where frames do run out for long, the device misses packets.
 //!
 //! # What may happen
 //! * A link that goes down (`net_memif`: the peer leaves) counts as lost, one that comes up again as found; meanwhile packets
 //!   to send are dropped as `tx-failed`. It is looked at every 100 ms. A device that is pulled out does not come back.
 //! * Chained mbufs do not occur, as scattering is not asked for; were one to come, it would be copied into one frame.
 //! * `net_af_xdp` lays out its receive memory itself, and `net_ring` hands over another queue's mbufs: both are copied.
+//! * A driver that attaches buffers of its own to our mbufs (mlx5 with `mprq_en=1`) is refused: a frame is its mbuf's buffer.
 //! * Frames that a driver never gives back (packets left in a ring that another device is attached to) stay out.
 
 mod device;
@@ -46,7 +49,7 @@ use device::{Device, Stage};
 use queue::{Moved, Queue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use sys::Link;
+use sys::{Link, Stats};
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Pool};
 use tidemill_wire::MacAddr;
 
@@ -97,7 +100,7 @@ pub fn open(
         was_up: false,
         look_ns: 0,
         counters: PortCounters::default(),
-        lost_by_device: [0; 4],
+        by_device: Stats::default(),
     };
     Ok(queues.into_iter().enumerate().map(port).collect())
 }
@@ -129,8 +132,8 @@ pub struct DpdkPort {
     was_up: bool,
     look_ns: u64,
     counters: PortCounters,
-    /// What the device itself has dropped: missed, bad, without memory, not sent.
-    lost_by_device: [u64; 4],
+    /// What the device itself has counted; on the first queue.
+    by_device: Stats,
 }
 
 impl DpdkPort {
@@ -181,7 +184,7 @@ impl DpdkPort {
             self.link = link;
         }
         if self.number == 0 {
-            self.lost_by_device = sys::stats(self.device.port());
+            self.by_device = sys::stats(self.device.port());
         }
     }
 
@@ -254,21 +257,22 @@ impl Port for DpdkPort {
 
     fn counters(&self) -> PortCounters {
         let mut counters = self.counters;
-        let [missed, bad, without_memory, unsent] = self.lost_by_device;
-        let rx = &mut counters.rx;
-        for (reason, count) in [
-            (DropReason::RxRingFull, missed),
-            (DropReason::RxError, bad),
-            (DropReason::NoFrames, without_memory),
-        ] {
-            rx.packets += count;
-            rx.dropped.count_many(reason, count);
+        self.by_device.fold_into(&mut counters, self.device.refused.load(Ordering::Relaxed));
+        counters
+    }
+}
+
+impl Stats {
+    /// Adds them to what the queues have counted, which were `refused` so many packets.
+    fn fold_into(self, counters: &mut PortCounters, refused: u64) {
+        for (reason, count) in [(DropReason::RxRingFull, self.missed), (DropReason::RxError, self.bad)] {
+            counters.rx.packets += count;
+            counters.rx.dropped.count_many(reason, count);
         }
-        let unsent =
-            unsent.saturating_sub(self.device.refused.load(Ordering::Relaxed)).min(counters.tx.packets);
+        counters.asked_in_vain += self.asked_in_vain;
+        let unsent = self.unsent.saturating_sub(refused).min(counters.tx.packets);
         counters.tx.packets -= unsent;
         counters.tx.dropped.count_many(DropReason::TxFailed, unsent);
-        counters
     }
 }
 
@@ -278,5 +282,26 @@ impl Drop for DpdkPort {
             // Frames that DPDK has then stay out: there is no pool to take them.
             let _ = self.device.leave(queue, None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames that a driver asked for in vain are no packets: what is counted as received is what was delivered and lost.
+    #[test]
+    fn the_books_balance_beside_asks_in_vain() {
+        let mut counters = PortCounters::default();
+        (counters.rx.packets, counters.tx.packets) = (100, 50);
+        let stats = Stats { missed: 7, bad: 2, asked_in_vain: 1000, unsent: 5 };
+        stats.fold_into(&mut counters, 3);
+        assert_eq!((counters.delivered(), counters.taken()), (100, 50), "{counters:?}");
+        assert_eq!((counters.rx.packets, counters.tx.packets), (109, 48));
+        assert_eq!(counters.rx.dropped.get(DropReason::RxRingFull), 7);
+        assert_eq!(counters.rx.dropped.get(DropReason::RxError), 2);
+        assert_eq!(counters.rx.dropped.get(DropReason::NoFrames), 0);
+        assert_eq!(counters.tx.dropped.get(DropReason::TxFailed), 2);
+        assert_eq!(counters.asked_in_vain, 1000);
     }
 }

@@ -577,7 +577,8 @@ tm_link(uint16_t port)
 	return link.link_status == RTE_ETH_LINK_UP;
 }
 
-/* What the device itself has dropped: missed, bad, without memory; not sent. */
+/* What the device itself has counted: packets missed, packets that were bad, frames that the driver asked for in vain;
+ * packets not sent. */
 int
 tm_stats(uint16_t port, uint64_t out[4])
 {

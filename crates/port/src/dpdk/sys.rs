@@ -328,10 +328,24 @@ pub(super) fn link(port: u16) -> Link {
     }
 }
 
-/// What the device itself has dropped: missed, bad, without memory, not sent; zeros if it cannot say.
-pub(super) fn stats(port: u16) -> [u64; 4] {
+/// What a device has counted itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stats {
+    /// Packets that came and found no descriptor.
+    pub(super) missed: u64,
+    /// Packets that came and were bad.
+    pub(super) bad: u64,
+    /// Frames that the driver did not get: asks, not packets.
+    pub(super) asked_in_vain: u64,
+    /// Packets that could not be sent.
+    pub(super) unsent: u64,
+}
+
+/// What the device itself has counted; zeros if it cannot say.
+pub(super) fn stats(port: u16) -> Stats {
     let mut out = [0; 4];
     // SAFETY: a place for four numbers; DPDK checks the port's.
     unsafe { tm_stats(port, out.as_mut_ptr()) };
-    out
+    let [missed, bad, asked_in_vain, unsent] = out;
+    Stats { missed, bad, asked_in_vain, unsent }
 }

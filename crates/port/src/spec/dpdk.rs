@@ -79,6 +79,20 @@ impl DpdkSection {
     }
 }
 
+/// The device argument, if there is one, that has a driver attach buffers of its own to our mbufs: mlx5's `mprq_en`, unless it is 0.
+pub(crate) fn attaches_buffers(device: &str) -> Option<&str> {
+    let mut arguments = device.split(',').skip(1).map(str::trim);
+    arguments.find(|argument| argument.strip_prefix("mprq_en=").is_some_and(|value| value.trim() != "0"))
+}
+
+/// What is said of such an argument.
+pub(crate) fn no_buffers(argument: &str) -> String {
+    format!(
+        "{argument} has the driver receive into buffers of its own, and a packet here lies in its port's frames: \
+         leave it out, or write mprq_en=0"
+    )
+}
+
 impl DpdkSpec {
     /// What the device is called on the wire, while it is open.
     pub(super) fn station(&self) -> Option<Station> {
@@ -92,6 +106,9 @@ impl DpdkSpec {
         let wrong = |what: &str| Err(PortError::config(&self.name, what));
         if self.device.split(',').next().is_none_or(|name| name.trim().is_empty()) {
             return wrong("device is empty: give one such as \"net_null0\" or \"0000:3b:00.0\"");
+        }
+        if let Some(argument) = attaches_buffers(&self.device) {
+            return wrong(&no_buffers(argument));
         }
         if self.mtu.is_some_and(|mtu| mtu < 68) {
             return wrong("mtu is below IPv4's minimum of 68 (RFC 791)");
@@ -133,5 +150,27 @@ impl DpdkSpec {
     #[cfg(not(feature = "dpdk"))]
     pub(super) fn open(&self, workers: usize, _: &OpenContext<'_>) -> Result<Opened, PortError> {
         self.check(workers).map(|()| Opened::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(device: &str) -> String {
+        let spec: DpdkSpec = toml::from_str(&format!("name = 'p'\ndevice = '{device}'")).unwrap();
+        spec.check(1).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn buffers_of_a_drivers_own_are_refused() {
+        for device in ["0000:3b:00.0,mprq_en=1", "3b:00.0,rx_vec_en=1,mprq_en=0x1", "3b:00.0, mprq_en=1"] {
+            let error = checked(device);
+            assert!(error.contains("mprq_en=") && error.contains("or write mprq_en=0"), "{device}: {error}");
+        }
+        for device in ["0000:3b:00.0", "3b:00.0,mprq_en=0", "3b:00.0,mprq_log_stride_num=6"] {
+            let error = checked(device);
+            assert!(!error.contains("mprq"), "{device}: {error}");
+        }
     }
 }

@@ -29,6 +29,8 @@ pub use af_packet::{AfPacketSpec, Receive};
 pub use af_xdp::{AfXdpSpec, Leave, Mode};
 pub use destinations::Destinations;
 pub use dpdk::{DpdkSection, DpdkSpec, Station};
+#[cfg(feature = "dpdk")]
+pub(crate) use dpdk::{attaches_buffers, no_buffers};
 pub use generator::{GeneratorSpec, Mix, SizesName, SizesSpec};
 pub use null::NullSpec;
 pub use pcap::{PaceSpec, PcapSpec};

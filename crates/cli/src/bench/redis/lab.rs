@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::thread::sched_setaffinity;
 use std::cell::Cell;
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -140,6 +141,15 @@ impl Lab {
         Ok(stream)
     }
 
+    /// Whether fields of Redis' hashes may end by themselves (7.4 and later): then the front keeps no hashes.
+    pub(super) fn fields_end(&self) -> Result<bool> {
+        let mut stream = connect(&self.client, REDIS)?;
+        stream.write_all(b"*3\r\n$7\r\nCOMMAND\r\n$4\r\nINFO\r\n$8\r\nhpexpire\r\n")?;
+        let mut head = [0; 6];
+        stream.read_exact(&mut head).context("what Redis says of HPEXPIRE")?;
+        Ok(is_known(head))
+    }
+
     /// Whether each end receives on a thread and a processor of its own. At a low rate a processor that sleeps would have to be woken for that, which takes longer
     /// than all the rest.
     pub(super) fn apart(&self, apart: bool) -> Result<()> {
@@ -169,6 +179,11 @@ impl Lab {
     }
 }
 
+/// Whether a command is there, by the beginning of what `COMMAND INFO` says of it: a list of its properties, or nothing.
+fn is_known(head: [u8; 6]) -> bool {
+    matches!(head, [b'*', b'1', b'\r', b'\n', b'*', count] if count.is_ascii_digit())
+}
+
 fn counters(control: &Client) -> Result<Counters> {
     Ok(control.get(path::COUNTERS, &())?)
 }
@@ -183,4 +198,16 @@ pub(super) fn ticks() -> Result<[u64; 2]> {
     let all: Vec<u64> = line.split_whitespace().take(8).filter_map(|ticks| ticks.parse().ok()).collect();
     let (sum, idle): (u64, u64) = (all.iter().sum(), all.iter().skip(3).take(2).sum());
     Ok([sum - idle, sum])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_known;
+
+    #[test]
+    fn commands_are_known_by_what_redis_says_of_them() {
+        // Redis 7 has ten properties of a command, and older ones have six.
+        assert!(is_known(*b"*1\r\n*1") && is_known(*b"*1\r\n*6"));
+        assert!(!is_known(*b"*1\r\n*-") && !is_known(*b"*1\r\n$-") && !is_known(*b"-ERR u"));
+    }
 }

@@ -315,16 +315,19 @@ impl StateFile {
     }
 }
 
-/// Puts `bytes` in the place of a file, as a whole or not at all.
+/// Puts `bytes` in the place of a file, as a whole or not at all; nothing else is left.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let fresh = path.with_file_name(name);
     let mut file = File::create(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
     drop(file);
-    std::fs::rename(&fresh, path)?;
+    if let Err(error) = written.and_then(|()| std::fs::rename(&fresh, path)) {
+        // On a full disk it would be in the way. The first fault is the one to be told.
+        let _ = std::fs::remove_file(&fresh);
+        return Err(error);
+    }
     // The name too must outlast a loss of power.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
@@ -377,4 +380,24 @@ impl Router {
 /// Routes by our labels instead of a file's.
 fn renamed<A: Address>(rib: &Rib<A>, ours: &HashMap<Label, Label>) -> Rib<A> {
     rib.iter().filter_map(|(prefix, label)| Some((prefix, *ours.get(&label)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replace;
+
+    #[test]
+    fn what_cannot_be_put_in_place_is_not_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        replace(&path, b"1").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"1");
+        // A folder keeps its place.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(replace(&path, b"2").is_err());
+        let names: Vec<_> =
+            folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["state"]);
+    }
 }
