@@ -273,6 +273,17 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         self.failures = (self.failures + 1).min(LONGEST_REST.ilog2());
     }
 
+    /// Asks the cache for the entry that the next new key with this hash gets, where it gets one at home: that slot. `None`: home has no room, and
+    /// nothing is asked for. It looks at home's tags, so ask when a [`lookup_batch`](Self::lookup_batch) has brought them.
+    #[inline]
+    pub fn prefetch_insert(&self, hash: u64) -> Option<Slot> {
+        let (store, Place { bucket, tag }) = (&self.store, self.store.place(hash));
+        let lane = Store::<W, S>::room(bucket, store.tags(bucket, &()), tag)?;
+        let slot = bucket as usize * LANES + lane;
+        store.prefetch_entry(slot);
+        Some(Slot::new(slot))
+    }
+
     /// As [`find_or_insert`](Self::find_or_insert), for tables that are full of flows of different worth: where the two buckets of a new
     /// key have no room, the first of their flows for which `may_go` is true of key, stamp and state is taken out, and the new one has its
     /// slot. Nothing moves. `may_go` is asked at most `2 * 31` times, from a place on that the hash chooses, and not again
@@ -331,6 +342,16 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let state = self.store.state(slot);
         self.forget(slot, probe);
         Some(state)
+    }
+
+    /// Takes out the flow of a slot that is good still; returns its last state.
+    pub fn remove_at(&mut self, slot: Slot) -> S {
+        let slot = slot.index();
+        let tag = self.store.tags((slot / LANES) as u32, &()).tag(slot % LANES);
+        debug_assert_ne!(tag, 0, "no flow is in slot {slot}");
+        let state = self.store.state(slot);
+        self.forget(slot, &());
+        state
     }
 
     /// Takes out what is in a slot, and counts.

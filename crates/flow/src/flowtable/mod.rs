@@ -221,6 +221,13 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
         self.store.prefetch_state(slot.index());
     }
 
+    /// Asks the cache for what taking the flow out touches, beside what finding it has: its state and its bucket's version.
+    #[inline(always)]
+    pub fn prefetch_remove(&self, slot: Slot) {
+        self.store.prefetch_state(slot.index());
+        self.store.prefetch_version(slot.index());
+    }
+
     /// The flow's state.
     #[inline(always)]
     pub fn state(&self, slot: Slot) -> S {

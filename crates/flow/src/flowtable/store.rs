@@ -184,6 +184,19 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
+    /// Asks for all lines of an entry.
+    #[inline(always)]
+    pub(super) fn prefetch_entry(&self, slot: usize) {
+        let entry = self.entry(slot);
+        entry.iter().step_by(8).chain(entry.last()).for_each(|word| prefetch_read(word));
+    }
+
+    /// Asks for the version of a slot's bucket: what leaves the slot changes it.
+    #[inline(always)]
+    pub(super) fn prefetch_version(&self, slot: usize) {
+        prefetch_read(&self.versions[slot / LANES]);
+    }
+
     #[inline(always)]
     pub(super) fn entry(&self, slot: usize) -> &[AtomicU64] {
         &self.entries[slot * Self::STRIDE..][..Self::STRIDE]

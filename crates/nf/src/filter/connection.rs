@@ -18,6 +18,9 @@ use crate::filter::tcp::{Tcp, WORDS};
 /// A connection's words.
 pub(crate) type Words = [u64; 5 + WORDS];
 
+/// The word with its place among those that wait.
+pub(crate) const HALF: usize = 4 + WORDS;
+
 /// Not decided by a rule.
 pub(crate) const NO_RULE: u32 = u32::MAX;
 

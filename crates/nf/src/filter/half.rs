@@ -7,10 +7,14 @@
 //! source A:   oldest <-> newest                        another one through those of each source
 //! ```
 
-use tidemill_flow::flowtable::{FlowTable, Outcome};
+use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
+use tidemill_lookup::prefetch::prefetch_read;
+
+/// Connections that are [asked for ahead](HalfOpen::ask_ahead) at a time: what that brings should be there still when it is their turn.
+pub(crate) const AHEAD: usize = 32;
 
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -38,6 +42,8 @@ pub(crate) struct HalfOpen<const W: usize> {
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
+    /// Who gives way some time after those that the last look ahead told: a place that has been asked for.
+    next: u32,
     /// Of each source: how many, and its oldest and newest.
     sources: FlowTable<2, [u64; 2]>,
     of_source: u32,
@@ -57,6 +63,7 @@ impl<const W: usize> HalfOpen<W> {
             free: (0..room as u32).rev().collect(),
             oldest: NONE,
             newest: NONE,
+            next: NONE,
             // Up to half of its slots are taken: every source finds one.
             sources: FlowTable::new(2 * room, Keyed::new(secret))?,
             of_source: of_source.max(1),
@@ -86,6 +93,73 @@ impl<const W: usize> HalfOpen<W> {
     /// The oldest of all.
     pub(crate) fn oldest(&self) -> Option<Key<W>> {
         self.places.get(self.oldest as usize).map(|place| place.key)
+    }
+
+    /// Asks the cache for what [`add`](Self::add) will touch for new ones of these sources, [`AHEAD`] at most, and tells `gives_way` who has to go for them, each
+    /// with its source: for the first `spare` nobody, unless their source has too many. What comes between may make it others.
+    pub(crate) fn ask_ahead(
+        &mut self,
+        new: &[Key<2>],
+        spare: usize,
+        mut gives_way: impl FnMut(Key<W>, Key<2>),
+    ) {
+        let new = &new[..new.len().min(AHEAD)];
+        let (mut hashes, mut slots) = ([0_u64; AHEAD], [None; AHEAD]);
+        self.sources.hasher().hash_batch(new, &mut hashes);
+        self.sources.lookup_batch(&hashes, new, &mut slots);
+        let (spare, most) = (spare.min(self.free.len()), u64::from(self.of_source));
+        let (mut taken, mut oldest) = (0, self.oldest);
+        // The last source that had too many, and who of it goes after the one that was told.
+        let mut own: (Option<Slot>, u32) = (None, NONE);
+        for (hash, slot) in hashes.iter().zip(slots).take(new.len()) {
+            let known = slot.map(|slot| self.sources.state(slot));
+            if let Some([_, ends]) = known {
+                self.prefetch(ends as u32);
+            } else {
+                self.sources.prefetch_insert(*hash);
+            }
+            let full = known.filter(|[count, _]| *count >= most);
+            let number = match full {
+                Some(_) if own.0 == slot => own.1,
+                Some([_, ends]) => (ends >> 32) as u32,
+                None if taken < spare => {
+                    taken += 1;
+                    self.prefetch(self.free[self.free.len() - taken]);
+                    continue;
+                }
+                None => oldest,
+            };
+            let Some(place) = self.places.get(number as usize) else { continue };
+            if full.is_some() {
+                own = (slot, place.own.newer);
+            } else {
+                oldest = place.all.newer;
+            }
+            self.prefetch(place.own.newer);
+            gives_way(place.key, key_of(place.source));
+        }
+        if oldest != self.oldest {
+            self.next = oldest;
+            self.prefetch(oldest);
+        }
+    }
+
+    /// The same of [`take`](Self::take), by sources of those that will go, [`AHEAD`] at most.
+    pub(crate) fn ask_sources(&self, of: &[Key<2>]) {
+        let of = &of[..of.len().min(AHEAD)];
+        let (mut hashes, mut slots) = ([0_u64; AHEAD], [None; AHEAD]);
+        self.sources.hasher().hash_batch(of, &mut hashes);
+        self.sources.lookup_batch(&hashes, of, &mut slots);
+        slots.into_iter().flatten().for_each(|slot| self.sources.prefetch_remove(slot));
+    }
+
+    /// Asks for a place, which may lie on two lines.
+    fn prefetch(&self, number: u32) {
+        if let Some(place) = self.places.get(number as usize) {
+            let place = std::ptr::from_ref(place);
+            prefetch_read(place);
+            prefetch_read(place.wrapping_add(1).cast::<u8>().wrapping_sub(1));
+        }
     }
 
     /// A new one; its place, or [`NONE`] if there is none: ask [`in_the_way`](Self::in_the_way) before.
@@ -129,6 +203,11 @@ impl<const W: usize> HalfOpen<W> {
     /// It waits no longer.
     pub(crate) fn take(&mut self, number: u32) {
         let Some(&Place { source, all, own, .. }) = self.places.get(number as usize) else { return };
+        // A step for each that goes: by the next look ahead they are here, without a wait from each to the next.
+        if let Some(next) = self.places.get(self.next as usize) {
+            self.next = next.all.newer;
+            self.prefetch(self.next);
+        }
         match self.places.get_mut(all.older as usize) {
             Some(older) => older.all.newer = all.newer,
             None => self.oldest = all.newer,
@@ -151,7 +230,7 @@ impl<const W: usize> HalfOpen<W> {
                 None => last = own.older,
             }
             if count <= 1 {
-                self.sources.remove(hash, &of);
+                self.sources.remove_at(slot);
             } else {
                 self.sources.set_state(slot, [count - 1, u64::from(first) << 32 | u64::from(last)]);
             }
@@ -203,6 +282,44 @@ mod tests {
                 assert_eq!(half.oldest(), list.first().map(|(key, ..)| Key([*key])));
                 assert!(half.bytes() > 0);
             }
+        }
+    }
+
+    /// Those of whom it is said that they will give way do, in this order.
+    #[test]
+    fn who_gives_way_is_known_ahead() {
+        let mut random = StdRng::seed_from_u64(2);
+        // Many sources with room of their own, and one that has as many as it may have.
+        for (of_source, sources) in [(1000, 5), (35, 1)] {
+            let mut half = HalfOpen::<1>::new(40, of_source, 9).unwrap();
+            // Key, source, place.
+            let mut list: Vec<(Key<1>, Key<2>, u32)> = Vec::new();
+            let (mut said_of, mut gone_of, mut next) = (0, 0, 0);
+            for _ in 0..500 {
+                if random.random_bool(0.3) {
+                    for _ in 0..random.random_range(0..list.len().max(1)) {
+                        half.take(list.swap_remove(random.random_range(0..list.len())).2);
+                    }
+                }
+                let new: Vec<u128> =
+                    (0..random.random_range(1..=AHEAD)).map(|_| random.random_range(0..sources)).collect();
+                let keys: Vec<Key<2>> = new.iter().map(|source| key_of(*source)).collect();
+                let (mut said, mut gone) = (Vec::new(), Vec::new());
+                half.ask_ahead(&keys, usize::MAX, |key, source| said.push((key, source)));
+                for source in new {
+                    if let Some(oldest) = half.in_the_way(source) {
+                        let at = list.iter().position(|(key, ..)| *key == oldest).unwrap();
+                        let (key, of, place) = list.swap_remove(at);
+                        half.take(place);
+                        gone.push((key, of));
+                    }
+                    next += 1;
+                    list.push((Key([next]), key_of(source), half.add(Key([next]), source)));
+                }
+                assert!(gone.starts_with(&said), "said: {said:?}, gone: {gone:?}");
+                (said_of, gone_of) = (said_of + said.len(), gone_of + gone.len());
+            }
+            assert!(said_of > 1000 && said_of * 2 > gone_of, "{said_of} of {gone_of}");
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::filter::connection::{Connection, Kind, NO_RULE, Words};
 use crate::filter::counters::{Counter, Counters};
+use crate::filter::half::AHEAD;
 use crate::filter::image::Saved;
 use crate::filter::log::{Budget, LogLine};
 use crate::filter::net::Net;
@@ -84,6 +85,10 @@ struct Ahead<A, const W: usize> {
     sets: [[u64; BURST]; 2],
     rule_keys: Vec<RuleKey>,
     ranks: [Rank; 2 * BURST],
+    /// For packets before this place nothing has to be asked of the cache any more.
+    asked: usize,
+    /// Connections that packets will begin: keys, and whether the lower end begins them.
+    new: Vec<(Key<W>, bool)>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -118,6 +123,8 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             sets: [[0; BURST]; 2],
             rule_keys: Vec::with_capacity(2 * BURST),
             ranks: [Rank::NONE; 2 * BURST],
+            asked: 0,
+            new: Vec::with_capacity(AHEAD),
         };
         Ok(Filter {
             worker,
@@ -229,6 +236,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
     pub fn look_up(&mut self, rules: &Rules) {
         let ahead = &mut *self.ahead;
         ahead.epoch = self.states.epoch();
+        ahead.asked = 0;
         let hints = &mut ahead.hints[..ahead.reads.len()];
         hints.fill(Hint::default());
         let mut count = 0;
@@ -283,6 +291,32 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         }
     }
 
+    /// Asks the cache for what beginning connections touches, for the next [`AHEAD`] packets of the burst. One alone gains nothing by it.
+    fn ask_ahead(&mut self, place: usize, rules: &Rules) {
+        self.ahead.asked = place.saturating_add(AHEAD);
+        self.ahead.new.clear();
+        for at in place..self.ahead.asked {
+            if let Some(new) = self.may_begin(at, rules) {
+                self.ahead.new.push(new);
+            }
+        }
+        if self.ahead.new.len() > 1 {
+            self.states.ask_ahead(&self.ahead.new);
+        }
+    }
+
+    /// The connection that the packet at this place begins, by what was looked up: its key, and whether its lower end begins it. Blocked ones begin none, so a
+    /// flood of them asks for nothing.
+    fn may_begin(&self, place: usize, rules: &Rules) -> Option<(Key<W>, bool)> {
+        let (ways, Ok(read)) = self.ahead.reads.get(place)? else { return None };
+        let decisions = self.ahead.hints.get(place)?.ranks?.map(|rank| rules.decision(rank));
+        let begins = read.is_of_connection()
+            && ways.to != NOWHERE
+            && decisions.iter().all(|decision| decision.action == Action::Pass)
+            && decisions.iter().any(|decision| decision.keep_state);
+        (begins && self.owner_of_key(&read.key) == self.worker).then_some((read.key, read.from_low))
+    }
+
     /// What becomes of one packet, on its own.
     pub fn judge_one(&mut self, now_ms: u64, rules: &Rules, ways: Ways, ip: &[u8]) -> Fate {
         self.read(rules, std::iter::once((ways, ip)));
@@ -293,6 +327,9 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
     /// What becomes of the packet at this place of the burst that was [read](Self::read) and [looked up](Self::look_up).
     pub fn judge(&mut self, place: usize, now_ms: u64, rules: &Rules, ip: &[u8]) -> Fate {
         self.settled = None;
+        if place >= self.ahead.asked {
+            self.ask_ahead(place, rules);
+        }
         let (ways, read) = match self.ahead.reads.get(place) {
             Some((ways, Ok(read))) => (*ways, *read),
             Some((_, Err(reason))) => return Fate::Drop(*reason),

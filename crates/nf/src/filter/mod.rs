@@ -12,8 +12,8 @@
 //! | step | cost |
 //! |---|---|
 //! | a packet of a known connection | one lookup (two lines of memory, with 31 others of its burst under way), nine words looked at, what has changed of them written |
-//! | a new one | that lookup, one longest-prefix match for each address if there are tables, rules twice, an insertion |
-//! | a SYN too many | the same, and an eviction: two lookups |
+//! | a new one | that lookup, one longest-prefix match for each address if there are tables, rules twice, an insertion; what that touches was asked for with the new ones among 32 packets of its burst |
+//! | a SYN too many | the same, and an eviction: three lookups |
 //!
 //! Invariants, held by `tests/filter`: a packet passes exactly if the model that walks lists says so; connections, half-open ones and what rules count are what there is;
 //! nothing is allocated after the start.

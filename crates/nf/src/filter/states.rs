@@ -1,13 +1,25 @@
 //! One worker's connections of one family. A source has so many of them and no more; and those that nobody has answered are a bounded number, in which
 //! the oldest gives way: half-open ones of TCP for themselves, those of other protocols for themselves. So who forges sources turns over those,
 //! and takes nothing from connections that two sides have.
+//!
+//! A new connection touches some fifteen lines of memory that are in no cache, each of which would be waited for: tags and entry in three tables, for itself and for who gives way
+//! for it. So a burst's new ones are asked for together before the first is put in (`States::ask_ahead`), stage by stage, and each stage finds what the one before it has brought:
+//!
+//! ```text
+//! where they will lie        a free slot of the table                    its tags are here: they were looked up
+//! who gives way for them     their sources among those that wait; the oldest places
+//! what these leave           entry and version; their sources among those that wait
+//! who has begun how many     sources of both
+//! ```
+//!
+//! These are hints: what is put in, and who gives way, is decided one by one afterwards, as if nobody had asked.
 
-use crate::filter::connection::{Connection, Words};
-use crate::filter::half::{HalfOpen, NONE, key_of};
+use crate::filter::connection::{Connection, HALF, Words};
+use crate::filter::half::{AHEAD, HalfOpen, NONE, key_of};
 use crate::filter::net::{Net, protocol_of};
 use crate::filter::settings::Plan;
 use std::marker::PhantomData;
-use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
+use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, State, Swept};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
@@ -149,6 +161,73 @@ impl<A: Net<W>, const W: usize> States<A, W> {
         true
     }
 
+    /// Asks the cache for what [`insert`](Self::insert) of these will touch: their keys, and whether the lower end begins them. See the [module](self).
+    pub(crate) fn ask_ahead(&mut self, new: &[(Key<W>, bool)]) {
+        for list in [TCP, OTHERS] {
+            let (mut keys, mut sources) = ([Key([0; W]); AHEAD], [Key([0; 2]); 2 * AHEAD]);
+            let mut count = 0;
+            for (key, origin_low) in new.iter().filter(|(key, _)| list_of(key) == list).take(AHEAD) {
+                keys[count] = *key;
+                sources[count] = key_of(source_of::<A, W>(key, *origin_low));
+                count += 1;
+            }
+            if count > 0 {
+                self.ask_places(&keys[..count]);
+                let gone = self.ask_who_gives_way(list, count, &mut keys, &mut sources);
+                self.ask_departures(list, &keys[..gone], &sources[count..count + gone]);
+                self.ask_sources(&sources[..count + gone]);
+            }
+        }
+    }
+
+    /// Where new ones will lie.
+    fn ask_places(&self, new: &[Key<W>]) {
+        for key in new {
+            self.table.prefetch_insert(self.table.hasher().hash(key));
+        }
+    }
+
+    /// Who gives way for so many new ones of these sources: their number. Their keys come to the front of `keys`, their sources behind those of the new ones.
+    fn ask_who_gives_way(
+        &mut self,
+        list: usize,
+        count: usize,
+        keys: &mut [Key<W>; AHEAD],
+        sources: &mut [Key<2>; 2 * AHEAD],
+    ) -> usize {
+        let spare = self.room.saturating_sub(self.table.len());
+        let (new, old) = sources.split_at_mut(count);
+        let mut gone = 0;
+        self.waiting[list].ask_ahead(new, spare, |key, source| {
+            (keys[gone], old[gone]) = (key, source);
+            gone += 1;
+        });
+        gone
+    }
+
+    /// What those leave that give way.
+    fn ask_departures(&self, list: usize, keys: &[Key<W>], sources: &[Key<2>]) {
+        let (mut hashes, mut slots) = ([0_u64; AHEAD], [None; AHEAD]);
+        self.table.hasher().hash_batch(keys, &mut hashes);
+        self.table.lookup_batch(&hashes, keys, &mut slots);
+        slots.into_iter().flatten().for_each(|slot| self.table.prefetch_remove(slot));
+        self.waiting[list].ask_sources(sources);
+    }
+
+    /// How many each of these has begun.
+    fn ask_sources(&self, of: &[Key<2>]) {
+        let (mut hashes, mut slots) = ([0_u64; 2 * AHEAD], [None; 2 * AHEAD]);
+        self.sources.hasher().hash_batch(of, &mut hashes);
+        self.sources.lookup_batch(&hashes, of, &mut slots);
+        for (hash, slot) in hashes.iter().zip(slots).take(of.len()) {
+            if let Some(slot) = slot {
+                self.sources.prefetch_remove(slot);
+            } else {
+                self.sources.prefetch_insert(*hash);
+            }
+        }
+    }
+
     /// Puts a connection in that waits for an answer.
     ///
     /// # Errors
@@ -162,12 +241,10 @@ impl<A: Net<W>, const W: usize> States<A, W> {
             return Err(NoRoom::Source);
         }
         let mut evicted = [0; 2];
-        while let Some(oldest) = self.waiting[list].in_the_way(source) {
-            if !self.remove(&oldest) {
-                debug_assert!(false, "a connection that waits and is not there");
-                break;
-            }
-            evicted[list] += 1;
+        if let Some(oldest) = self.waiting[list].in_the_way(source) {
+            let gone = self.remove(&oldest);
+            debug_assert!(gone, "a connection that waits and is not there");
+            evicted[list] += u64::from(gone);
         }
         if self.table.len() >= self.room {
             // Those of the other sort give way where there is none of its own.
@@ -175,20 +252,18 @@ impl<A: Net<W>, const W: usize> States<A, W> {
             let (sort, oldest) = oldest(list).or_else(|| oldest(1 - list)).ok_or(NoRoom::Full)?;
             evicted[sort] += u64::from(self.remove(&oldest));
         }
-        let (hash, mut out) = (self.table.hasher().hash(key), [Outcome::Full]);
-        self.table.find_or_insert_batch(0, &[hash], std::slice::from_ref(key), &mut out);
-        let slot = out[0].slot().ok_or(NoRoom::Full)?;
-        let mut out = [Outcome::Full];
-        self.sources.find_or_insert_batch(0, &[of_hash], std::slice::from_ref(&of), &mut out);
-        let Some(of_slot) = out[0].slot() else {
-            self.table.remove(hash, key);
+        connection.half = NONE;
+        let hash = self.table.hasher().hash(key);
+        let slot = find_or_make(&mut self.table, hash, key, connection.pack()).ok_or(NoRoom::Full)?;
+        let Some(of_slot) = find_or_make(&mut self.sources, of_hash, &of, 0) else {
+            self.table.remove_at(slot);
             self.gone += 1;
             return Err(NoRoom::Full);
         };
         let count = self.sources.word(of_slot, 0);
         self.sources.set_word(of_slot, 0, count + 1);
-        connection.half = self.waiting[list].add(*key, source);
-        self.table.set_state(slot, connection.pack());
+        let half = self.waiting[list].add(*key, source);
+        self.table.set_word(slot, HALF, half.into());
         Ok(Evicted { half_open: evicted[TCP], unanswered: evicted[OTHERS] })
     }
 
@@ -220,6 +295,18 @@ impl<A: Net<W>, const W: usize> States<A, W> {
     }
 }
 
+/// The slot of a key, whose flow begins with this state if it is new. In a flood into a full table searches for room rest, as in a batch.
+fn find_or_make<const W: usize, S: State>(
+    table: &mut FlowTable<W, S>,
+    hash: u64,
+    key: &Key<W>,
+    first: S,
+) -> Option<Slot> {
+    let mut out = [Outcome::Full];
+    table.find_or_insert_each_with(0, &[hash], std::slice::from_ref(key), &mut out, |_| first);
+    out[0].slot()
+}
+
 /// A connection is gone: it counts for its source no longer, and waits for nothing.
 fn forget<A: Net<W>, const W: usize>(
     waiting: &mut [HalfOpen<W>; 2],
@@ -235,7 +322,7 @@ fn forget<A: Net<W>, const W: usize>(
     let hash = sources.hasher().hash(&of);
     if let Some(slot) = sources.find(hash, &of) {
         match sources.word(slot, 0) {
-            0 | 1 => drop(sources.remove(hash, &of)),
+            0 | 1 => _ = sources.remove_at(slot),
             count => sources.set_word(slot, 0, count - 1),
         }
     }

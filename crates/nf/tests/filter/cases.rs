@@ -3,7 +3,7 @@
 use crate::packets::*;
 use tidemill_burst::DropReason;
 use tidemill_nf::filter::settings::Plan;
-use tidemill_nf::filter::{Counter, Fate, NOWHERE, Ways};
+use tidemill_nf::filter::{Counter, Counters, Fate, Filter, NOWHERE, Net, Ways};
 
 /// Hosts inside reach everybody, and nobody reaches them.
 const USUAL: &str = "block all\npass in on lan keep state\npass out on wan keep state\n";
@@ -331,6 +331,92 @@ fn a_burst_is_judged_as_its_packets_one_by_one() {
             one.v4.counters().iter().collect::<Vec<_>>(),
             all.v4.counters().iter().collect::<Vec<_>>()
         );
+    }
+}
+
+/// What a burst's new connections touch is asked for ahead: who gives way for them, and whom limits stop, is as one by one.
+#[test]
+fn a_flood_in_bursts_is_judged_as_one_by_one() {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+    fn numbers<A: Net<W>, const W: usize>(filter: &Filter<A, W>) -> (Counters, [usize; 4]) {
+        let states = filter.states();
+        let now = [states.len(), states.half_open(), states.unanswered(), states.sources()];
+        (filter.counters().clone(), now)
+    }
+    let plan = Plan {
+        states: 150,
+        states_per_source: 20,
+        half_open: 40,
+        half_open_per_source: 6,
+        unanswered: 40,
+        unanswered_per_source: 10,
+        ..plan()
+    };
+    let text = "block in quick proto udp from any to any port 7\npass all keep state\n";
+    for is_v6 in [false, true] {
+        let mut random = StdRng::seed_from_u64(u64::from(is_v6));
+        let (mut one, mut all) = (Lab::with(text, plan, true), Lab::with(text, plan, true));
+        let host = |n: u32| match is_v6 {
+            true => ip(&format!("2001:db8:0:{n:x}::1")),
+            false => ip(&format!("10.0.{}.{}", n >> 8, n & 255)),
+        };
+        let remote = ip(if is_v6 { "2001:db8:ffff::1" } else { "192.0.2.1" });
+        for _ in 0..150 {
+            let mut packets: Vec<(Ways, Vec<u8>)> = Vec::new();
+            let mut sent = Vec::new();
+            let count = random.random_range(1..=256);
+            while packets.len() < count {
+                let port = random.random_range(4000..5000);
+                match random.random_range(0..10) {
+                    // An answer to what came a moment ago in the same burst, or the same again.
+                    0..3 if !sent.is_empty() => {
+                        let (from, body) = sent[sent.len() - 1 - random.random_range(0..sent.len().min(50))];
+                        let back = match body {
+                            Body::Udp(near, far) => Body::Udp(far, near),
+                            Body::Tcp(near, far, _) => Body::Tcp(far, near, segment(SYN | ACK, 5000, 1001)),
+                            other => other,
+                        };
+                        packets.push(match random.random_bool(0.7) {
+                            true => (INWARD, packet(remote, from, back)),
+                            false => (OUTWARD, packet(from, remote, body)),
+                        });
+                    }
+                    kind => {
+                        let body = match kind {
+                            0..5 => Body::Udp(port, 53),
+                            5 => Body::Udp(port, 7),
+                            6 => Body::Echo(port, true),
+                            _ => Body::Tcp(port, 80, segment(SYN, 1000, 0)),
+                        };
+                        // Some sources send more than they may.
+                        let sources = if random.random_bool(0.4) { 3 } else { 1000 };
+                        let from = host(1 + random.random_range(0..sources));
+                        sent.push((from, body));
+                        packets.push((OUTWARD, packet(from, remote, body)));
+                    }
+                }
+            }
+            let fates = match is_v6 {
+                true => burst(&mut all.v6, &all.rules, all.ms, &packets),
+                false => burst(&mut all.v4, &all.rules, all.ms, &packets),
+            };
+            for ((ways, bytes), fate) in packets.iter().zip(fates) {
+                assert_eq!(one.send(*ways, bytes), fate);
+            }
+            let wait = random.random_range(0..20_000);
+            for lab in [&mut one, &mut all] {
+                lab.ms += wait;
+                lab.v4.reclaim(lab.ms, 4);
+                lab.v6.reclaim(lab.ms, 4);
+            }
+            assert_eq!(numbers(&one.v4), numbers(&all.v4));
+            assert_eq!(numbers(&one.v6), numbers(&all.v6));
+        }
+        let counted = |counter| all.v4.counters().get(counter) + all.v6.counters().get(counter);
+        for counter in [Counter::HalfOpenEvicted, Counter::UnansweredEvicted, Counter::SourceLimit] {
+            assert!(counted(counter) > 100, "{}: {}", counter.name(), counted(counter));
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use crate::allocations::allocations;
 use crate::packets::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tidemill_nf::filter::Fate;
 use tidemill_nf::filter::settings::Plan;
+use tidemill_nf::filter::{Fate, Filter, Net, Rules, Ways};
 
 const RULES: &str = "table <bad> { 10.0.0.200/29, 2001:db8::c0/124 }\nblock log all\npass in on lan\npass out on wan\nblock quick from <bad>\n\
     pass in on wan proto tcp to port 80\npass out on lan proto tcp to port 80\n";
@@ -62,6 +62,34 @@ fn nothing_is_allocated_while_packets_flow() {
     }
     assert_eq!(allocations(), before, "allocated");
     assert!(fates[..3].iter().all(|count| *count > 1000), "{fates:?}");
+
+    // The same in bursts, which are looked up ahead.
+    let (v6, v4): (Vec<_>, Vec<_>) = packets.into_iter().partition(|(_, bytes)| bytes[0] >> 4 == 6);
+    let before = allocations();
+    for _ in 0..10 {
+        judge_all(&mut lab.v4, &lab.rules, lab.ms, &v4);
+        judge_all(&mut lab.v6, &lab.rules, lab.ms, &v6);
+        lab.ms += 20_000;
+        lab.v4.reclaim(lab.ms, 3);
+        lab.v6.reclaim(lab.ms, 3);
+        while lab.log.pop().is_some() {}
+    }
+    assert_eq!(allocations(), before, "allocated for a burst");
+}
+
+fn judge_all<A: Net<W>, const W: usize>(
+    filter: &mut Filter<A, W>,
+    rules: &Rules,
+    ms: u64,
+    packets: &[(Ways, Vec<u8>)],
+) {
+    for burst in packets.chunks(256) {
+        filter.read(rules, burst.iter().map(|(ways, bytes)| (*ways, &bytes[..])));
+        filter.look_up(rules);
+        for (place, (_, bytes)) in burst.iter().enumerate() {
+            filter.judge(place, ms, rules, bytes);
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::key;
 use crate::flowtable::store::IN_ALTERNATE;
 use crate::flowtable::tags::{LANES, bits};
 use crate::flowtable::{FlowTable, Outcome, Swept};
-use crate::hash::{KeyHash, Keyed};
+use crate::hash::{KeyHash, Keyed, mix};
 use crate::key::Key;
 use crate::suite::flows::{Beside, FlowOp, Masked, Totals, keys, random_life};
 use crate::table::SizeError;
@@ -364,4 +364,41 @@ fn a_sweep_changes_what_it_is_told_to() {
         let wanted = [None, Some([n, 2]), Some([n, 1]), Some([n, 1])][(n % 4) as usize];
         assert_eq!((state, found), (wanted, wanted), "flow {n}");
     }
+}
+
+/// What is asked for ahead of an insertion is where that goes; what is taken out by its slot is what was put there.
+#[test]
+fn a_new_flow_goes_where_it_was_said_to() {
+    fn check<const W: usize, S>(state: impl Fn(u64) -> S)
+    where
+        S: crate::flowtable::State + PartialEq + std::fmt::Debug,
+    {
+        let mut table = FlowTable::<W, S>::new(310, Keyed::new(3)).unwrap();
+        let (mut there, mut home, mut away) = (Vec::new(), 0, 0);
+        for i in 0..if cfg!(miri) { 500 } else { 4000_u64 } {
+            if there.len() >= 295 {
+                let gone: u64 = there.swap_remove(mix(i) as usize % there.len());
+                let slot = table.find(table.hasher().hash(&key::<W>(gone)), &key(gone)).unwrap();
+                assert_eq!(table.remove_at(slot), state(gone));
+                assert_eq!(table.find(table.hasher().hash(&key::<W>(gone)), &key(gone)), None);
+            }
+            let hash = table.hasher().hash(&key::<W>(i));
+            let said = table.prefetch_insert(hash);
+            match table.find_or_insert(0, hash, &key(i)) {
+                Outcome::New(slot) => {
+                    assert_eq!(said.unwrap_or(slot), slot, "key {i}");
+                    (home, away) = if said.is_some() { (home + 1, away) } else { (home, away + 1) };
+                    table.set_state(slot, state(i));
+                    there.push(i);
+                }
+                outcome => assert_eq!((outcome, said), (Outcome::Full, None), "key {i}"),
+            }
+            assert_eq!(table.len(), there.len());
+        }
+        assert!(home > 200 && away > 10, "{home} at home, {away} elsewhere");
+    }
+    check::<1, u64>(|i| i);
+    // Entries that lie on one line in every second lane, and entries of two lines.
+    check::<2, [u64; 2]>(|i| [i, !i]);
+    check::<2, [u64; 9]>(|i| [i; 9]);
 }
