@@ -152,7 +152,7 @@ pub(crate) const LINES: &[Line] = &[
     (
         "sessions with BIRD, FRR and GoBGP: feeds, flaps, add-path, graceful restart, signatures, BMP, flow specifications (root)",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 14)?;
+            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 17)?;
             Ok(Outcome::Pass(format!("{passed} tests")))
         },
     ),
