@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "root_bgp/hostile.rs"]
+mod hostile;
 mod lab;
 
 use lab::{Daemon, FRR, Namespace, Ours, has, may_run, run};

@@ -150,9 +150,9 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests")))
     }),
     (
-        "sessions with BIRD, FRR and GoBGP: feeds, flaps, add-path, graceful restart, signatures, BMP, flow specifications (root)",
+        "sessions with BIRD, FRR and GoBGP: feeds, flaps, add-path, graceful restart, signatures, BMP, flow specifications, a hostile peer beside (root)",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 17)?;
+            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 18)?;
             Ok(Outcome::Pass(format!("{passed} tests")))
         },
     ),
