@@ -6,11 +6,17 @@ use anyhow::{Context, Result};
 
 /// A test of `real_bgp`, and the lines that it printed about the daemon.
 fn real(machine: &Machine, test: &str) -> Result<Outcome> {
+    real_of(machine, "tidemill-bgp", "real_bgp", test)
+}
+
+/// The same of another package.
+fn real_of(machine: &Machine, package: &str, target: &str, test: &str) -> Result<Outcome> {
     machine.data()?;
-    let arguments = ["-p", "tidemill-bgp", "--release", "--test", "real_bgp", test, "--", "--ignored"];
+    let arguments = ["-p", package, "--release", "--test", target, test, "--", "--ignored"];
     let (_, text) = machine.tests_said(&arguments, 1)?;
     let says = |line: &&str| {
         line.contains(" routes after ")
+            || line.contains(" routes in force after ")
             || line.contains(" withdrawn after ")
             || line.contains(" changes told")
     };
@@ -123,6 +129,9 @@ pub(crate) const LINES: &[Line] = &[
     ),
     ("BIRD feeds the full 2026 table: within 20 s, equal to the table, three times (root)", |machine| {
         real(machine, "real_bird_feeds_the_full_table")
+    }),
+    ("BIRD feeds a whole router the full 2026 table: within 20 s in force, equal to the table", |machine| {
+        real_of(machine, "tidemill-cli", "real_bgp_router", "real_bird_feeds_a_whole_router")
     }),
     ("FRR feeds the full 2026 table: within 20 s, equal to the table (root)", |machine| {
         real(machine, "real_frr_feeds_the_full_table")
