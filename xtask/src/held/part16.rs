@@ -68,7 +68,7 @@ pub(crate) const LINES: &[Line] = &[
         |machine| {
             let single = ["-p", "tidemill-router", "--features", "xdp", "--test", "root_offload"];
             let passed = machine.tests(&single, 5)?;
-            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_offload"], 5)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_offload"], 6)?;
             Ok(Outcome::Pass(format!("{passed} tests on single frames, {wire} on a wire")))
         },
     ),
