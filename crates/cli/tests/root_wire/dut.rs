@@ -93,7 +93,7 @@ impl Router {
     pub(crate) fn start_without(&mut self, capabilities: &str) {
         let process = self.process.as_mut().unwrap();
         let mut command = Command::new("setpriv");
-        command.args(["--bounding-set", capabilities, env!("CARGO_BIN_EXE_tidemill")]);
+        command.args(["--inh-caps=-all", "--bounding-set", capabilities, env!("CARGO_BIN_EXE_tidemill")]);
         process.child = spawn_by(command, &self.ns, process.folder.path());
     }
 
