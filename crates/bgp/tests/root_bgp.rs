@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "root_bgp/hostile.rs"]
+mod hostile;
 mod lab;
 
 use lab::{Daemon, FRR, Namespace, Ours, has, may_run, run};
@@ -466,6 +468,98 @@ fn root_gobgp_sends_several_paths() {
     assert_eq!(ours.peer("gobgp").paths, [11, 10]);
     rib("del 20.0.0.0/24 -a ipv4");
     ours.until("one path", |ours| paths(ours) == 1);
+    ours.check();
+}
+
+/// Segments whose TCP MD5 is another one than ours, as the kernel has counted them.
+fn wrong_signatures(ns: &Namespace) -> u64 {
+    let text = run(&format!("ip netns exec {} cat /proc/net/netstat", ns.0));
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, counts) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut both = names.split(' ').zip(counts.split(' '));
+    both.find(|(name, _)| *name == "TCPMD5Failure").unwrap().1.parse().unwrap()
+}
+
+/// A session with a peer that signs by "correct-horse": with that alone.
+fn signs(ns: &Namespace, peer: &PeerConfig) -> Ours {
+    let with =
+        |password: &str| PeerConfig { signature: Some(Signature::Md5(password.into())), ..peer.clone() };
+    let mut ours = Ours::open(ns, vec![with("battery-staple")]);
+    ours.until("a wrong signature", |_| wrong_signatures(ns) > 0);
+    assert_eq!((ours.peer(&peer.name).state, ours.peer(&peer.name).established), (None, 0));
+    drop(ours);
+    let mut ours = Ours::open(ns, vec![with("correct-horse")]);
+    ours.until("a session", |ours| ours.peer(&peer.name).state == Some(State::Established));
+    ours
+}
+
+/// The only path to a prefix, by its AS numbers.
+fn as_path(ours: &Ours, prefix: AnyPrefix) -> String {
+    let paths = ours.runner.speaker().rib().get(prefix).unwrap();
+    assert_eq!(paths.len(), 1);
+    paths[0].attributes.as_path.to_string()
+}
+
+/// Its AS number for us is one of four bytes.
+#[test]
+fn root_gobgp_signs_its_segments() {
+    let test = "root_gobgp_signs_its_segments";
+    if !may_run(test) || !has(test, "gobgpd") || !has(test, "gobgp") {
+        return;
+    }
+    let ns = Namespace::new();
+    let us = "auth-password = \"correct-horse\"\nlocal-as = 4200000002\n";
+    let _gobgp = Daemon::gobgp_with(&ns, us, "");
+    let mut ours = signs(&ns, &PeerConfig::new("gobgp", IpAddr::from([10, 0, 0, 2]), 4_200_000_002));
+    let rib = |command: &str| run(&format!("ip netns exec {} gobgp -p 50051 global rib {command}", ns.0));
+    rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
+    ours.until("a route", |ours| ours.told.len() == 1);
+    assert_eq!(as_path(&ours, four(0)), "4200000002");
+    ours.check();
+}
+
+/// Likewise.
+#[test]
+fn root_frr_signs_its_segments() {
+    let test = "root_frr_signs_its_segments";
+    if !may_run(test) || !has(test, FRR) {
+        return;
+    }
+    let ns = Namespace::new();
+    let us = " neighbor 10.0.0.200 remote-as 65000\n neighbor 10.0.0.200 local-as 4200000003\n \
+              neighbor 10.0.0.200 password correct-horse\n";
+    let _frr = Daemon::frr_with(&ns, us);
+    let session = bird_session("frr", "10.0.0.2 port 1793 as 64498", "", "");
+    let _bird = Daemon::bird(&ns, &(bird(10, "disabled yes;", "") + &session));
+    let mut ours = signs(&ns, &PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 4_200_000_003));
+    ours.until("routes", |ours| ours.told.len() == 20);
+    for prefix in [four(9), six(9)] {
+        assert_eq!(as_path(&ours, prefix), "4200000003 64498 64496");
+    }
+    ours.check();
+}
+
+/// A route of FRR's own beside BIRD's to the same prefix.
+#[test]
+fn root_frr_sends_several_paths() {
+    let test = "root_frr_sends_several_paths";
+    if !may_run(test) || !has(test, FRR) {
+        return;
+    }
+    let ns = Namespace::new();
+    let frr = PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 64_498);
+    let mut ours = Ours::open(&ns, vec![PeerConfig { add_path: true, ..frr }]);
+    let all_paths = " neighbor 10.0.0.200 remote-as 65000\n address-family ipv4 unicast\n  network 20.0.0.0/24\n  \
+                     neighbor 10.0.0.200 addpath-tx-all-paths\n exit-address-family\n";
+    let _frr = Daemon::frr_with(&ns, all_paths);
+    let session = bird_session("frr", "10.0.0.2 port 1793 as 64498", "", "");
+    let daemon = Daemon::bird(&ns, &(bird(10, "disabled yes;", "") + &session));
+    let paths = |ours: &Ours| ours.runner.speaker().rib().get(four(0)).map_or(0, |paths| paths.len());
+    ours.until("two paths", |ours| paths(ours) == 2 && ours.told.len() == 20);
+    assert_eq!(ours.peer("frr").paths, [11, 10]);
+    daemon.birdc("disable four");
+    ours.until("one path", |ours| paths(ours) == 1 && ours.told.len() == 11);
+    assert_eq!(as_path(&ours, four(0)), "64498");
     ours.check();
 }
 

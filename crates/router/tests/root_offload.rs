@@ -7,6 +7,8 @@
 mod common;
 #[path = "../../port/tests/common/net.rs"]
 mod net;
+#[path = "root_offload/race.rs"]
+mod race;
 
 use common::*;
 use net::{cable, inside, run};
@@ -15,8 +17,7 @@ use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
-use tidemill_bpf::Mode;
+use tidemill_bpf::{Mode, Verdict};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::{Address, Label, Oracle, Prefix};
@@ -81,15 +82,7 @@ impl Bench {
 
     /// The frame that leaves; `None` if it is left to the router, as it came.
     fn ask(&self, frame: &[u8]) -> Option<Vec<u8>> {
-        let (verdict, made) = self.offload.run_once(frame, self.lan).unwrap();
-        match verdict.action {
-            REDIRECT => Some(made),
-            PASS => {
-                assert_eq!(made, frame, "what is left to the router is not touched");
-                None
-            }
-            other => panic!("action {other}"),
-        }
+        sent(frame, self.offload.run_once(frame, self.lan).unwrap())
     }
 
     /// The counters of `lan`, and those of `wan`.
@@ -100,6 +93,18 @@ impl Bench {
     fn left(&self, why: &str) -> u64 {
         let at = PORT_REASONS.iter().position(|reason| *reason == why).unwrap();
         self.counters()[0].left[at]
+    }
+}
+
+/// The frame that leaves, by what the program has said and made of one; `None` if that is left to the router, as it came.
+fn sent(frame: &[u8], (verdict, made): (Verdict, Vec<u8>)) -> Option<Vec<u8>> {
+    match verdict.action {
+        REDIRECT => Some(made),
+        PASS => {
+            assert_eq!(made, frame, "what is left to the router is not touched");
+            None
+        }
+        other => panic!("action {other}"),
     }
 }
 
@@ -175,13 +180,17 @@ fn changes<A: Address>(
         }
     };
     let changes: Vec<Change<A>> = (0..count).map(|_| change()).collect();
-    for change in &changes {
+    follow(truth, &changes);
+    changes
+}
+
+fn follow<A: Address>(truth: &mut BTreeMap<Prefix<A>, Label>, changes: &[Change<A>]) {
+    for change in changes {
         match *change {
             Change::Withdraw(prefix) => truth.remove(&prefix),
             Change::Announce(prefix, label) => truth.insert(prefix, label),
         };
     }
-    changes
 }
 
 fn check<A: Address>(bench: &Bench, keys: &[A], oracle: &Oracle<A>, frame: fn(A) -> Vec<u8>, when: &str) {
@@ -239,77 +248,6 @@ fn root_offload_has_the_oracles_next_hops_while_generations_take_turns() {
     assert_eq!((lan.forwarded, lan.bytes), (wan.sent, wan.sent_bytes));
     assert!(lan.forwarded > 3000);
     assert_eq!(bench.offload.take_notes().iter().filter(|note| note.contains("warning")).count(), 0);
-}
-
-/// Ten million packets, each with the oracle's next hop: of before a change until the change has had its turn, and of after it from then on.
-fn ten_million<A: Routed + Address>(
-    mut bench: Bench,
-    rng: &mut StdRng,
-    mut list: Vec<(Prefix<A>, Label)>,
-    frame: fn(A) -> Vec<u8>,
-) {
-    const ROUNDS: usize = 1000;
-    const CHANGES: usize = 500;
-    const KEYS: usize = 5000;
-    assert!(bench.turn());
-    let mut truth: BTreeMap<Prefix<A>, Label> = list.iter().copied().collect();
-    let mut oracle = Oracle::new(&list);
-    let mut changing = Duration::ZERO;
-    for round in 0..ROUNDS {
-        let changes = changes(rng, &mut truth, CHANGES);
-        list = truth.iter().map(|(prefix, label)| (*prefix, *label)).collect();
-        let keys = keys(rng, &list, KEYS);
-        let start = Instant::now();
-        bench.control.apply(&changes).unwrap();
-        changing += start.elapsed();
-        check(&bench, &keys, &oracle, frame, &format!("before turn {round}"));
-        let start = Instant::now();
-        assert!(bench.turn());
-        changing += start.elapsed();
-        oracle = Oracle::new(&list);
-        check(&bench, &keys, &oracle, frame, &format!("after turn {round}"));
-    }
-    assert_eq!(bench.offload.take_notes().iter().filter(|note| note.contains("warning")).count(), 0);
-    let [lan, wan] = bench.counters();
-    assert_eq!((lan.forwarded, lan.bytes), (wan.sent, wan.sent_bytes));
-    let left: u64 = lan.left.iter().sum();
-    assert!(lan.forwarded > (ROUNDS * KEYS) as u64, "half of them at least: {lan:?}");
-    println!(
-        "IPv{}: {} packets forwarded below, {left} left to the router; {} changes, {:.0} a second while they were taken up",
-        if A::BITS == 32 { 4 } else { 6 },
-        lan.forwarded,
-        ROUNDS * CHANGES,
-        (ROUNDS * CHANGES) as f64 / changing.as_secs_f64()
-    );
-}
-
-#[test]
-#[ignore = "minutes: cargo xtask held 16"]
-fn root_offload_long_ten_million_packets_while_routes_change() {
-    if !inside("root_offload_long_ten_million_packets_while_routes_change") {
-        return;
-    }
-    let mut rng = StdRng::seed_from_u64(3);
-    let list = routes::<u32>(&mut rng, "ris-as3333-20260511.v4.nh148.zst", 10);
-    let list: Vec<_> = list.into_iter().filter(|(prefix, _)| !prefix.contains(0x0a00_0001)).collect();
-    let v4 = Routes { rib: list.iter().copied().collect(), names: Vec::new() };
-    let bench = Bench::new(CONFIG, v4, common::routes::<u128>(&[("::/0", 7)]), 256 << 20);
-    ten_million(bench, &mut rng, list, to4);
-}
-
-#[test]
-#[ignore = "minutes: cargo xtask held 16"]
-fn root_offload_long_ten_million_of_ipv6_while_routes_change() {
-    if !inside("root_offload_long_ten_million_of_ipv6_while_routes_change") {
-        return;
-    }
-    let mut rng = StdRng::seed_from_u64(4);
-    let list = routes::<u128>(&mut rng, "ris-as3333-20260511.v6.nh148.zst", 3);
-    // What is routed in the Internet: neither our own addresses nor special ones are routes of the table's.
-    let list: Vec<_> = list.into_iter().filter(|(prefix, _)| prefix.first() >> 125 == 1).collect();
-    let v6 = Routes { rib: list.iter().copied().collect(), names: Vec::new() };
-    let bench = Bench::new(CONFIG, common::routes::<u32>(&[("0.0.0.0/0", 7)]), v6, 256 << 20);
-    ten_million(bench, &mut rng, list, to6);
 }
 
 /// What the rest of the header of a forwarded frame looks like is user space's word.

@@ -50,6 +50,9 @@ fn verdict(ok: bool, text: impl Into<String>) -> Outcome {
     if ok { Outcome::Pass(text.into()) } else { Outcome::Fail(text.into()) }
 }
 
+/// How the error begins where a test says that it was skipped.
+const SKIPPED: &str = "tests were skipped";
+
 type Line = (&'static str, fn(&Machine) -> Result<Outcome>);
 
 /// What lines run with.
@@ -96,7 +99,7 @@ impl Machine {
             bail!("{}\n{failures}", proc::shown(&command));
         }
         if text.lines().any(|line| line.starts_with("skipped: ")) {
-            bail!("tests were skipped: cargo test {}", arguments.join(" "));
+            bail!("{SKIPPED}: cargo test {}", arguments.join(" "));
         }
         let passed = passed(&text);
         if passed < least {

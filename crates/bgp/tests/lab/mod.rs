@@ -137,14 +137,19 @@ impl Daemon {
 
     /// GoBGP at 10.0.0.2, port 1792, AS 64497, likewise; with more in its configuration, which goes on with its session with us.
     pub(crate) fn gobgp(ns: &Namespace, more: &str) -> Self {
+        Daemon::gobgp_with(ns, "", more)
+    }
+
+    /// The same, with `ours` in what it says of us as a neighbor.
+    pub(crate) fn gobgp_with(ns: &Namespace, ours: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gobgpd.toml");
         let neighbor = |address: &str, asn: u32, remote: u16, passive: bool| {
             // A family's part in graceful restarts, for who asks for those with us. One that restarts waits for all peers that have it.
             let restarts = "[neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n";
-            let restarts = if passive { "" } else { restarts };
+            let (ours, restarts) = if passive { ("", "") } else { (ours, restarts) };
             format!(
-                "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{address}\"\npeer-as = {asn}\n\
+                "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{address}\"\npeer-as = {asn}\n{ours}\
                  [neighbors.transport.config]\nlocal-address = \"10.0.0.2\"\nremote-port = {remote}\npassive-mode = {passive}\n\
                  [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
                  [neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = 10\n\

@@ -37,7 +37,7 @@ const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 const OFFLOAD: &str = "[router]\noffload = \"xdp\"\noffload_mb = 16\n";
 
 fn turn(test: &str) -> Option<std::sync::MutexGuard<'static, ()>> {
-    needs::alone(test, &["ip", "sysctl", "unshare", "ping", "ethtool"])
+    needs::alone(test, &["ip", "sysctl", "unshare", "ping", "ethtool", "setpriv"])
 }
 
 fn plan(links: impl Into<Vec<Link>>) -> Plan {
@@ -301,6 +301,26 @@ fn root_offload_that_cannot_be_is_told_of_once_and_user_space_forwards() {
     let said = lab.router.log();
     assert_eq!(said.matches("another XDP program is on tm-left").count(), 1, "{said}");
     assert!(said.contains("the program is on tm-right"), "{said}");
+    lab.finish();
+}
+
+/// Where the kernel refuses the program, user space forwards all.
+#[test]
+fn root_offload_that_may_not_be_loaded_leaves_all_to_user_space() {
+    let Some(_turn) = turn("root_offload_that_may_not_be_loaded_leaves_all_to_user_space") else { return };
+    let mut lab = plan(two()).build(Dut::Tidemill);
+    lab.router.kill();
+    lab.router.start_without("-bpf,-sys_admin");
+    lab.router.answers();
+    for family in FAMILIES {
+        wait_until("there is a way", LIMIT, || {
+            lab.left().attempt(&format!("ping -c 1 -W 1 {}", lab.address("right", family))).0
+        });
+        ping(lab.left(), lab.address("right", family), 20, "");
+    }
+    let said = lab.router.log();
+    assert_eq!(said.matches("forwarding goes on in user space alone").count(), 1, "{said}");
+    assert!(!offload(&lab).enabled && !lab.router.ns.run("ip link show tm-left").contains("xdp"));
     lab.finish();
 }
 

@@ -13,9 +13,10 @@
 //!
 //! **What it forwards**: IPv4 without options and IPv6, to our MAC address without a VLAN tag, on interfaces of the VRF without a name, with time to live left, that fits
 //! the next link, whose next hop is a neighbor that is known, by a port on a network interface, untagged, without a queue in front. Everything else goes on: so all ICMP
-//! errors, ARP, fragments, groups of next hops, what is to us, are the router's. The program asks of a header what `ip4-input` and `ip6-input` ask, and leaves
-//! alone what they might drop; of addresses it looks at the first byte only, as their filter does first, so that all of 169.0.0.0/8 is left to the router for the sake of
-//! 169.254.0.0/16 (and with `martians = "strict"` every /8 that has a documentation prefix in it).
+//! errors, ARP, what has to be cut into fragments, groups of next hops, what is to us, are the router's. (What comes in fragments is forwarded as all else: the router would
+//! not look into it either.) The program asks of a header what `ip4-input` and `ip6-input` ask, and leaves alone what they might drop; of addresses it looks at the first
+//! byte only, as their filter does first, so that all of 169.0.0.0/8 is left to the router for the sake of 169.254.0.0/16 (and with `martians = "strict"` every /8 that has a
+//! documentation prefix in it).
 //!
 //! **One state.** A generation has all that a packet meets: addresses and numbers of ports, next hops, routes of both families. It is cut under the control side's lock, so
 //! that each label has the meaning that it has there, and named by one store. Until then packets go by the generation before, which is some tens of milliseconds old at most, and a whole

@@ -224,6 +224,11 @@ impl Offload {
         Account::new(self.object.clone(), self.devices.names(), self.flips.clone(), bytes)
     }
 
+    /// The program with its maps, for whoever runs it beside us; for tests.
+    pub fn object(&self) -> Arc<Mutex<Object>> {
+        self.object.clone()
+    }
+
     /// Lines for the log since the last call; warnings begin with `warning: `.
     pub fn take_notes(&mut self) -> Vec<String> {
         let mut notes = self.devices.take_notes();
