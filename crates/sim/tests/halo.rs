@@ -63,6 +63,20 @@ fn a_lone_query_takes_the_sum_of_its_parts() {
     assert_eq!((halo.activity.queries, halo.activity.metadata_misses, halo.activity.compares), (2, 1, 4));
 }
 
+/// An entry that lies on two lines goes through the comparators twice.
+#[test]
+fn each_line_is_compared() {
+    let (config, mut memory, mut halo) = machine();
+    let (one, two) = (8192, 12_288 + LINE - 8);
+    in_llc(&mut memory, &[4096, 1 << 20, one, two, two + 8]);
+    let mut ask = |address: u64, at: f64| {
+        let before = halo.activity.compares;
+        halo.lookup(&mut memory, 0, config.ps(at), &query(4096, &[read(address, false)]));
+        halo.activity.compares - before
+    };
+    assert_eq!((ask(one, 0.0), ask(two, 10_000.0)), (1, 2));
+}
+
 #[test]
 fn the_scoreboard_holds_ten_and_the_busy_bit_holds_back_the_rest() {
     let (config, mut memory, mut halo) = machine();

@@ -192,8 +192,13 @@ impl Accelerators {
                 if self.data {
                     now = memory.near_load(slice, address, bytes, now);
                 }
-                self.activity.compares += 1;
-                now = self.units[slice].compare.reserve(now) + self.compare_ps + self.step_ps;
+                // Lines go through the comparators one after the other.
+                let mut compared = now;
+                for _ in lines(address, bytes) {
+                    self.activity.compares += 1;
+                    compared = compared.max(self.units[slice].compare.reserve(now) + self.compare_ps);
+                }
+                now = compared + self.step_ps;
             }
         }
         if self.locking {

@@ -9,8 +9,8 @@
 //!
 //! The LLC holds what private caches hold. A line has one owner or any number of sharers (MESI without telling E from M). Every access changes the
 //! state of the caches at once and is answered with the time at which its data is there; until then the line is
-//! outstanding, and if its core asks for it again, that waits for the same answer (MSHR merge); others, and accelerators, find it in the LLC at
-//! once. What is limited - MSHRs, ports of slices, channels - is a [`Calendar`] or a count.
+//! outstanding, and if its core asks for it again, that waits for the same answer (MSHR merge). Others, and accelerators, that ask for a line on
+//! its way from DRAM wait at its slice until it has come. What is limited - MSHRs, ports of slices, channels - is a [`Calendar`] or a count.
 //!
 //! Not modelled: TLBs (tables lie on huge pages), contention on links, DRAM rows and banks, changed lines that go back to DRAM, prefetchers (programs prefetch themselves).
 
@@ -37,7 +37,12 @@ struct Known {
     owner: u8,
     /// Slices whose metadata caches have it.
     near: u64,
+    /// When it comes, or came, from DRAM.
+    comes: Time,
 }
+
+/// When a line of the LLC has been locked: the last two times, which are apart.
+type Locks = [(Time, Time); 2];
 
 /// A core's own caches, and what its hardware threads share.
 #[derive(Debug, Clone)]
@@ -64,7 +69,7 @@ pub struct Counts {
     pub near: u64,
     /// Of a slice that is not the accelerator's own.
     pub near_elsewhere: u64,
-    /// Accesses that waited for a line that was on its way.
+    /// Accesses that waited for a line that was on its way, to their core or to its slice.
     pub merged: u64,
     /// Times that a line was asked of the core that owned it.
     pub snoops: u64,
@@ -95,7 +100,7 @@ pub struct Memory {
     llc: Vec<Cache<Known>>,
     ports: Vec<Calendar>,
     channels: Vec<Calendar>,
-    locks: HashMap<u64, (Time, Time), FixedState>,
+    locks: HashMap<u64, Locks, FixedState>,
     /// With so many, those of long ago are forgotten.
     many_locks: usize,
     /// Where real tables lie in it.
@@ -266,7 +271,7 @@ impl Memory {
                 2 * self.mesh.travel_ps(home, other) + self.ps.snoop
             }));
             self.take_from(line, others, known.near);
-            known = Known { cores: me, owner: core as u8 + 1, near: 0 };
+            known = Known { cores: me, owner: core as u8 + 1, near: 0, ..known };
         } else {
             known.cores |= me;
         }
@@ -279,19 +284,23 @@ impl Memory {
         let start = if self.untimed { arrive } else { self.ports[home].reserve(arrive) };
         let data = start + self.ps.slice;
         if let Some(known) = self.llc[home].touch(line) {
-            return (data, *known);
+            if known.comes > data && !self.untimed {
+                // Who is asked later and asks for an earlier time would have brought it himself.
+                known.comes = known.comes.min(data + self.ps.dram);
+                self.counts.merged += 1;
+            }
+            return (if self.untimed { data } else { data.max(known.comes) }, *known);
         }
         self.counts.dram += 1;
-        let data = if self.untimed {
-            data
-        } else {
+        let mut known = Known::default();
+        if !self.untimed {
             let channel = scaled(line ^ 0x5555, self.channels.len());
-            self.channels[channel].reserve(data) + self.ps.dram
-        };
-        if let Some((gone, known)) = self.llc[home].fill(line, Known::default()) {
+            known.comes = self.channels[channel].reserve(data) + self.ps.dram;
+        }
+        if let Some((gone, known)) = self.llc[home].fill(line, known) {
             self.take_from(gone, known.cores, known.near);
         }
-        (data, Known::default())
+        (data.max(known.comes), known)
     }
 
     fn note(&mut self, home: usize, line: u64, known: Known) {
@@ -351,20 +360,24 @@ impl Memory {
     // Locks.
 
     /// Locks a line for a time: a writer that asks for it meanwhile meets a snoop miss and tries again (4.4). Locks of several queries
-    /// on one line count as one that ends with the last.
+    /// on one line that overlap count as one; of those that are apart the last two are kept.
     pub fn lock(&mut self, line: u64, from: Time, until: Time) {
         if self.locks.len() >= self.many_locks {
             let horizon = from.saturating_sub(1_000_000_000);
-            self.locks.retain(|_, (_, end)| *end > horizon);
+            self.locks.retain(|_, locks| locks.iter().any(|&(_, end)| end > horizon));
             // Where all of them are of late, not again before there are twice as many.
             self.many_locks = MANY_LOCKS.max(2 * self.locks.len());
         }
-        let (first, last) = self.locks.entry(line).or_insert((from, until));
-        // A lock that ended before this one begins is history.
-        if *last < from {
-            (*first, *last) = (from, until);
-        } else {
-            (*first, *last) = ((*first).min(from), (*last).max(until));
+        let locks = self.locks.entry(line).or_default();
+        let mut all = (from, until);
+        for lock in locks.iter_mut().filter(|lock| lock.0 <= until && from <= lock.1) {
+            all = (all.0.min(lock.0), all.1.max(lock.1));
+            *lock = (0, 0);
+        }
+        let [first, second] = locks;
+        let oldest = if first.1 <= second.1 { first } else { second };
+        if oldest.1 <= all.1 {
+            *oldest = all;
         }
     }
 
@@ -376,13 +389,14 @@ impl Memory {
 
     /// When a writer that asks at a time is let in.
     fn past_lock(&mut self, line: u64, at: Time) -> Time {
-        let Some(&(from, until)) = self.locks.get(&line) else { return at };
-        if self.untimed || at < from || at >= until {
-            return at;
+        let Some(locks) = self.locks.get(&line).filter(|_| !self.untimed) else { return at };
+        let mut at = at;
+        while let Some(&(_, until)) = locks.iter().find(|&&(from, until)| (from..until).contains(&at)) {
+            let tries = (until - at).div_ceil(self.ps.retry);
+            self.counts.retries += tries;
+            at += tries * self.ps.retry;
         }
-        let tries = (until - at).div_ceil(self.ps.retry);
-        self.counts.retries += tries;
-        at + tries * self.ps.retry
+        at
     }
 
     // What accelerators and devices do.
@@ -410,7 +424,7 @@ impl Memory {
         }
         if write {
             self.take_from(line, known.cores, known.near);
-            known = Known::default();
+            known = Known { comes: known.comes, ..Known::default() };
         }
         self.note(home, line, known);
         if write { data } else { data + way }

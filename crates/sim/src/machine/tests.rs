@@ -62,6 +62,27 @@ fn loads_of_a_line_that_is_on_its_way_wait_for_it_and_ask_once() {
     assert_eq!(memory.load(0, 4096, 8, first), first + config.ps(4.0));
 }
 
+/// Others find it in its slice, not before it is there.
+#[test]
+fn others_wait_for_a_line_that_is_on_its_way_from_dram() {
+    let (config, mut memory) = machine();
+    let line = 77;
+    let home = memory.mesh().home(line);
+    let there = memory.near_load(home, line * LINE, 8, 0);
+    assert!(config.cycles(there) > 130.0, "{}", config.cycles(there));
+    // An accelerator, a core, and one whose turn comes later, for a time at which nobody had asked.
+    assert_eq!(memory.near_load(home, line * LINE, 8, config.ps(20.0)), there);
+    let way = memory.to_slice_ps(3, home);
+    assert_eq!(memory.load(3, line * LINE, 8, config.ps(30.0)), there + way);
+    assert_eq!((memory.counts.merged, memory.counts.dram), (2, 1));
+    // After that it is where it is.
+    assert_eq!(memory.near_load(home, line * LINE, 8, there), there + config.ps(8.0));
+    let (_, mut memory) = machine();
+    let late = memory.near_load(home, line * LINE, 8, config.ps(1000.0));
+    let early = memory.near_load(home, line * LINE, 8, 0);
+    assert!(early < late && config.cycles(early) > 130.0, "{}", config.cycles(early));
+}
+
 /// Ten times as many as there are MSHRs, so that those that are done are forgotten several times (at four times as many).
 #[test]
 fn no_more_lines_are_on_their_way_than_there_are_mshrs() {
@@ -180,6 +201,16 @@ fn a_writer_waits_for_a_lock_and_a_reader_does_not() {
     memory.lock(100, config.ps(5000.0), config.ps(5100.0));
     memory.lock(100, config.ps(5050.0), config.ps(5400.0));
     assert!(memory.store(6, 6400, 8, config.ps(5010.0)) >= config.ps(5400.0));
+    // Of two that are apart the time between is free, in whichever order they are said; other lines are free at all times.
+    memory.lock(100, config.ps(9000.0), config.ps(9500.0));
+    memory.lock(100, config.ps(7000.0), config.ps(7500.0));
+    let took = |memory: &mut Memory, core, line: u64, at: f64| {
+        config.cycles(memory.store(core, line * LINE, 8, config.ps(at))) - at
+    };
+    assert!(took(&mut memory, 7, 100, 7010.0) > 450.0);
+    assert!(took(&mut memory, 8, 100, 8000.0) < 200.0);
+    assert!(took(&mut memory, 9, 100, 9010.0) > 450.0);
+    assert!(took(&mut memory, 10, 101, 9010.0) < 400.0);
 }
 
 /// Eight lookups at once through a large table lock more lines in a millisecond than are looked through at each new one.

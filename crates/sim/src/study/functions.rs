@@ -9,6 +9,8 @@
 //! | prads | source and destination among assets | each asset's record (64 bytes): last seen, count |
 //! | filter | three tables: by source, by destination, by 5-tuple; one packet in ten is in one of them | nothing but the verdict |
 //!
+//! Every table has keys of 16 bytes, which a lookup reads from the packet's header, whatever its fields.
+//!
 //! Packets come in bursts of eight. LOOKUP_NB asks for all of a burst before it looks at results.
 //!
 //! What a function does beside lookups, nobody accelerates: the more that is, the less is gained. So a second panel has the gain by instructions
