@@ -63,18 +63,21 @@ fn a_lone_query_takes_the_sum_of_its_parts() {
     assert_eq!((halo.activity.queries, halo.activity.metadata_misses, halo.activity.compares), (2, 1, 4));
 }
 
-/// An entry that lies on two lines goes through the comparators twice.
+/// An entry that lies on two lines goes through the comparators twice; two parts of an entry on one line together.
 #[test]
 fn each_line_is_compared() {
     let (config, mut memory, mut halo) = machine();
     let (one, two) = (8192, 12_288 + LINE - 8);
     in_llc(&mut memory, &[4096, 1 << 20, one, two, two + 8]);
-    let mut ask = |address: u64, at: f64| {
+    let mut ask = |touches: &[Touch], at: f64| {
         let before = halo.activity.compares;
-        halo.lookup(&mut memory, 0, config.ps(at), &query(4096, &[read(address, false)]));
+        halo.lookup(&mut memory, 0, config.ps(at), &query(4096, touches));
         halo.activity.compares - before
     };
-    assert_eq!((ask(one, 0.0), ask(two, 10_000.0)), (1, 2));
+    assert_eq!(ask(&[read(one, false)], 0.0), 1);
+    assert_eq!(ask(&[read(two, false)], 10_000.0), 2);
+    assert_eq!(ask(&[read(one, false), read(one + 16, true)], 20_000.0), 1);
+    assert_eq!(ask(&[read(one, false), read(two, true), read(one, true)], 30_000.0), 4);
 }
 
 #[test]

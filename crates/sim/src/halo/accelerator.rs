@@ -51,16 +51,31 @@ pub struct Activity {
     pub queries: u64,
     /// Descriptions of tables that were not in the metadata cache.
     pub metadata_misses: u64,
-    /// Of them, those that another core's write had taken away.
+    /// Descriptions that were taken away: somebody wrote them, or the LLC let them go.
     pub metadata_lost: u64,
     /// Keys hashed.
     pub hashes: u64,
-    /// Lines compared: buckets and entries.
+    /// Lines compared: buckets and entries, one that is read again at once only the first time.
     pub compares: u64,
     /// Queries that met a busy bit.
     pub held_back: u64,
     /// Lines locked.
     pub locks: u64,
+}
+
+impl Activity {
+    /// What has been done since then.
+    pub(crate) fn since(&self, then: &Activity) -> Activity {
+        Activity {
+            queries: self.queries - then.queries,
+            metadata_misses: self.metadata_misses - then.metadata_misses,
+            metadata_lost: self.metadata_lost - then.metadata_lost,
+            hashes: self.hashes - then.hashes,
+            compares: self.compares - then.compares,
+            held_back: self.held_back - then.held_back,
+            locks: self.locks - then.locks,
+        }
+    }
 }
 
 /// One accelerator.
@@ -186,7 +201,7 @@ impl Accelerators {
 
     /// The others, from then on: when its result is in the result queue.
     fn search(&mut self, memory: &mut Memory, slice: usize, hashed: Time, query: &Query<'_>) -> Time {
-        let mut now = hashed;
+        let (mut now, mut last) = (hashed, None);
         for touch in query.touches {
             if let Touch::Read { address, bytes, .. } = *touch {
                 if self.data {
@@ -194,10 +209,11 @@ impl Accelerators {
                 }
                 // Lines go through the comparators one after the other.
                 let mut compared = now;
-                for _ in lines(address, bytes) {
+                for _ in lines(address, bytes).filter(|&line| last != Some(line)) {
                     self.activity.compares += 1;
                     compared = compared.max(self.units[slice].compare.reserve(now) + self.compare_ps);
                 }
+                last = lines(address, bytes).last();
                 now = compared + self.step_ps;
             }
         }

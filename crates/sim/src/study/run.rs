@@ -126,16 +126,6 @@ impl Bench {
             snoops: a.snoops - b.snoops,
             retries: a.retries - b.retries,
         };
-        let (a, b) = (&now.activity, &before.activity);
-        let activity = Activity {
-            queries: a.queries - b.queries,
-            metadata_misses: a.metadata_misses - b.metadata_misses,
-            metadata_lost: a.metadata_lost - b.metadata_lost,
-            hashes: a.hashes - b.hashes,
-            compares: a.compares - b.compares,
-            held_back: a.held_back - b.held_back,
-            locks: a.locks - b.locks,
-        };
         Outcome {
             lookups,
             ps: now.ps - before.ps,
@@ -143,7 +133,7 @@ impl Bench {
             loads: now.loads - before.loads,
             mispredicted: now.mispredicted - before.mispredicted,
             counts,
-            activity,
+            activity: now.activity.since(&before.activity),
         }
     }
 }

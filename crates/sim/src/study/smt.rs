@@ -134,7 +134,10 @@ fn run(function: &Function, switch: Option<(Series, u64)>, options: &Options) ->
         for (i, touches) in touches.iter_mut().enumerate().take(group as usize) {
             table.ask(keys.below(table.len), &tape);
             tape.take(&mut bench.memory, touches);
-            bench.packets.come(&mut bench.memory, n + i as u64);
+            let next = bench.packets.come(&mut bench.memory, n + i as u64);
+            if software.is_some() {
+                threads[1].prefetch(&mut bench.memory, next, 0);
+            }
         }
         let Bench { memory, halo, results, packets, .. } = &mut bench;
         let lookups: Vec<Lookup<'_>> = touches

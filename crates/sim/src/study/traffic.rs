@@ -259,9 +259,7 @@ pub fn replay(
     }
     result.ns = (bench.core.idle_at() - from) as f64 / 1e3 / result.packets.max(1) as f64;
     result.retries = bench.memory.counts.retries - before.1;
-    result.activity.queries = bench.halo.activity.queries - before.0.queries;
-    result.activity.held_back = bench.halo.activity.held_back - before.0.held_back;
-    result.activity.metadata_misses = bench.halo.activity.metadata_misses - before.0.metadata_misses;
+    result.activity = bench.halo.activity.since(&before.0);
     Ok(result)
 }
 
