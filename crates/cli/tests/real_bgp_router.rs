@@ -158,9 +158,13 @@ fn real_bird_feeds_a_whole_router() {
     let bird = Process::start(bird.args(["-f", "-c", "bird.conf", "-s", "bird.ctl"]), folder, "bird.log");
     let client = Client::new(&folder.join("router.sock")).unwrap();
     wait("the router", || prefixes(&client).is_some());
-    // With all that is its own.
-    std::thread::sleep(Duration::from_secs(1));
-    let own = prefixes(&client).unwrap();
+    // With all that is its own: it is that twice, half a second apart.
+    let mut own = [0; 2];
+    wait("its own routes", || {
+        let before = std::mem::replace(&mut own, prefixes(&client).unwrap());
+        std::thread::sleep(Duration::from_millis(500));
+        before == own && own != [0; 2]
+    });
     // It reads its file first.
     wait("BIRD", || folder.join("bird.ctl").exists());
     let birdc = Command::new("birdc").args(["-s", "bird.ctl", "enable", "ours"]).current_dir(folder).output();

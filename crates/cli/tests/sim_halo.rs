@@ -89,6 +89,10 @@ fn captures_go_through_a_whole_classifier() {
     assert!(lines[0]["each"]["exact"].as_f64().unwrap() > 0.5);
     assert_eq!(folder.ok(line).json(), lines);
     assert!(folder.ok(&line.replace(" --json", "")).out.contains("in no tuple"));
+    // Which row is which is said.
+    let swept =
+        folder.ok(&line.replace(" --json", " --series halo-nonblocking --sweep halo.scoreboard=3,10")).out;
+    assert!(swept.contains("halo.scoreboard 3") && swept.contains("halo.scoreboard 10"), "{swept}");
     folder.write("text.pcap", "no capture").fail(&[
         ("sim halo --capture absent.pcap", 1, "absent.pcap"),
         ("sim halo --capture text.pcap", 1, "text.pcap"),
@@ -123,6 +127,7 @@ fn machines_are_shown_changed_and_refused() {
         ("sim halo --machine 486", 2, "no such machine: use skylake-sp, zen-4"),
         ("sim halo --sweep halo.scoreboard", 2, "give KEY=V1,V2"),
         ("sim halo --sweep halo.scoreboard=0", 2, "halo.scoreboard = 0: use 1 to 1024"),
+        ("sim halo --sweep core.loads=1", 2, "core.loads = 1: use 16 to 1024"),
         ("sim halo --sweep nothing=0", 2, "nothing: unknown field"),
         ("sim halo --sweep halo={}", 2, "--sweep halo: a table is no value: give a number"),
         ("sim halo --sweep cores=2,2", 2, "--sweep cores=2: twice: give each value once"),

@@ -62,7 +62,8 @@ pub struct PortCounters {
     /// tried again for two seconds; one on a device that came back, at every look at it.
     pub taken_by_others: u64,
     /// Frames that the driver has asked for in vain (`dpdk` only): asks, not packets, so no part of the books. What is lost for want of
-    /// them the device counts itself, if it can, as [`RxRingFull`](tidemill_burst::DropReason::RxRingFull).
+    /// them is [`RxRingFull`](tidemill_burst::DropReason::RxRingFull), by devices that keep packets until there is a frame, or
+    /// [`NoFrames`](tidemill_burst::DropReason::NoFrames).
     pub asked_in_vain: u64,
 }
 

@@ -39,7 +39,7 @@ fn each_function_gains_what_the_papers_do_with_the_work_that_is_its_cause() {
     }
 }
 
-/// HALO leaves the core alone. Beside software the ranges meet as they are, for one function needs all of L1: what the cause explains is only that the others lose more
+/// HALO leaves the core alone. Beside software the ranges meet as they are, for one function waits least and loses of the front end: what the cause explains is only that the others lose more
 /// where they need it too. That is not yet what the paper's lose.
 #[test]
 fn who_runs_beside_a_switch_loses_to_software_and_not_to_halo() {

@@ -205,7 +205,8 @@ impl<const W: usize> HalfOpen<W> {
         let Some(&Place { source, all, own, .. }) = self.places.get(number as usize) else { return };
         // A step for each that goes: by the next look ahead they are here, without a wait from each to the next.
         if let Some(next) = self.places.get(self.next as usize) {
-            self.next = next.all.newer;
+            // Not to the one that goes.
+            self.next = if next.all.newer == number { all.newer } else { next.all.newer };
             self.prefetch(self.next);
         }
         match self.places.get_mut(all.older as usize) {

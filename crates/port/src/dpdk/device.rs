@@ -19,6 +19,8 @@ use tidemill_lookup::mem::Pages;
 
 /// Drivers that receive into memory which they lay out themselves: packets are copied out of it.
 const COPYING: &[&str] = &["net_af_xdp"];
+/// Drivers that take a packet before they ask for its frame: for each frame asked for in vain one is lost.
+const TAKING_FIRST: &[&str] = &["net_pcap", "net_tap"];
 /// Descriptors of a ring where the driver has no opinion.
 const RING: u16 = 512;
 
@@ -41,6 +43,8 @@ pub(super) struct Device {
     stage: AtomicU8,
     /// Packets that the driver did not take at a try, on all queues.
     pub(super) refused: AtomicU64,
+    /// Whether its driver is one of [`TAKING_FIRST`].
+    pub(super) takes_first: bool,
     inner: Mutex<Inner>,
 }
 
@@ -93,6 +97,7 @@ impl Device {
             },
             stage: AtomicU8::new(Stage::Waiting as u8),
             refused: AtomicU64::new(0),
+            takes_first: false,
             inner: Mutex::default(),
         };
         let info = control.info(port);
@@ -105,6 +110,7 @@ impl Device {
         device.wish.rx_ring = or(options.rx_descriptors, info.rx_ring);
         device.wish.tx_ring = or(options.tx_descriptors, info.tx_ring);
         device.wish.copies = COPYING.contains(&info.driver().as_str()).into();
+        device.takes_first = TAKING_FIRST.contains(&info.driver().as_str());
         sys::control().configure(port, &mut device.wish).map_err(failed("cannot configure the device"))?;
         // With two VLAN tags.
         let longest = usize::from(options.mtu.unwrap_or(info.mtu)) + 14 + 8;

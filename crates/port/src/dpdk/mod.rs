@@ -26,7 +26,8 @@
 //!
 //! `rx_nombuf` is no part of the books: DPDK has it as failed allocations, and most drivers count each frame that they
 //! asked for in vain, though no packet was lost for it (mlx5, virtio: once or twice at the start, where they ask for more than
-//! the stock has held so far). It is [`PortCounters::asked_in_vain`]. Where frames do run out for long, the device misses packets.
+//! the stock has held so far). It is [`PortCounters::asked_in_vain`]. Where frames do run out for long, the device misses packets;
+//! `net_pcap` and `net_tap` have taken the packet by then, and with them each is one of `no-frames`.
 //!
 //! # What may happen
 //! * A link that goes down (`net_memif`: the peer leaves) counts as lost, one that comes up again as found; meanwhile packets
@@ -257,15 +258,23 @@ impl Port for DpdkPort {
 
     fn counters(&self) -> PortCounters {
         let mut counters = self.counters;
-        self.by_device.fold_into(&mut counters, self.device.refused.load(Ordering::Relaxed));
+        let refused = self.device.refused.load(Ordering::Relaxed);
+        self.by_device.fold_into(&mut counters, refused, self.device.takes_first);
         counters
     }
 }
 
 impl Stats {
-    /// Adds them to what the queues have counted, which were `refused` so many packets.
-    fn fold_into(self, counters: &mut PortCounters, refused: u64) {
-        for (reason, count) in [(DropReason::RxRingFull, self.missed), (DropReason::RxError, self.bad)] {
+    /// Adds them to what the queues have counted, which were `refused` so many packets; `takes_first`: for each frame that the driver asked
+    /// for in vain a packet is lost.
+    fn fold_into(self, counters: &mut PortCounters, refused: u64, takes_first: bool) {
+        let without_frame = if takes_first { self.asked_in_vain } else { 0 };
+        let lost = [
+            (DropReason::RxRingFull, self.missed),
+            (DropReason::RxError, self.bad),
+            (DropReason::NoFrames, without_frame),
+        ];
+        for (reason, count) in lost {
             counters.rx.packets += count;
             counters.rx.dropped.count_many(reason, count);
         }
@@ -295,7 +304,8 @@ mod tests {
         let mut counters = PortCounters::default();
         (counters.rx.packets, counters.tx.packets) = (100, 50);
         let stats = Stats { missed: 7, bad: 2, asked_in_vain: 1000, unsent: 5 };
-        stats.fold_into(&mut counters, 3);
+        let mut losing = counters;
+        stats.fold_into(&mut counters, 3, false);
         assert_eq!((counters.delivered(), counters.taken()), (100, 50), "{counters:?}");
         assert_eq!((counters.rx.packets, counters.tx.packets), (109, 48));
         assert_eq!(counters.rx.dropped.get(DropReason::RxRingFull), 7);
@@ -303,5 +313,9 @@ mod tests {
         assert_eq!(counters.rx.dropped.get(DropReason::NoFrames), 0);
         assert_eq!(counters.tx.dropped.get(DropReason::TxFailed), 2);
         assert_eq!(counters.asked_in_vain, 1000);
+        // Those that had taken the packets have lost them.
+        stats.fold_into(&mut losing, 3, true);
+        assert_eq!((losing.delivered(), losing.rx.packets), (100, 1109));
+        assert_eq!(losing.rx.dropped.get(DropReason::NoFrames), 1000);
     }
 }

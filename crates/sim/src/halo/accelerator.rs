@@ -59,7 +59,7 @@ pub struct Activity {
     pub compares: u64,
     /// Queries that met a busy bit.
     pub held_back: u64,
-    /// Lines locked.
+    /// Lines locked, one for each line of each read.
     pub locks: u64,
 }
 
@@ -207,7 +207,7 @@ impl Accelerators {
                 if self.data {
                     now = memory.near_load(slice, address, bytes, now);
                 }
-                // Lines go through the comparators one after the other.
+                // Lines go through the comparators one after the other. One that is read again is fetched again: accelerators keep none.
                 let mut compared = now;
                 for _ in lines(address, bytes).filter(|&line| last != Some(line)) {
                     self.activity.compares += 1;

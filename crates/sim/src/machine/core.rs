@@ -115,7 +115,7 @@ impl Core {
     /// One of `threads` hardware threads of a core: window and queues are divided among them, front end and caches shared.
     pub fn shared(memory: &Memory, seat: usize, threads: usize) -> Self {
         let config = memory.config();
-        let part = |entries: usize| Queue::with_room((entries / threads.max(1)).max(8));
+        let part = |entries: usize| Queue::with_room(entries / threads.max(1));
         Core {
             seat,
             width: config.core.width,

@@ -152,7 +152,8 @@ impl Memory {
         }
     }
 
-    /// The same caches and what is in them, with the latencies of a machine whose caches are of the same sizes.
+    /// The same caches and what is in them, with the latencies of a machine whose caches are of the same sizes. Nothing has been timed in
+    /// them yet.
     pub fn retimed(&self, config: &Config) -> Self {
         let Memory { private, llc, pages, .. } = self.clone();
         Memory { private, llc, pages, ..Memory::new(config) }
@@ -286,8 +287,8 @@ impl Memory {
         if let Some(known) = self.llc[home].touch(line) {
             if known.comes > data && !self.untimed {
                 // Who is asked later and asks for an earlier time would have brought it himself.
+                self.counts.merged += u64::from(known.comes <= data + self.ps.dram);
                 known.comes = known.comes.min(data + self.ps.dram);
-                self.counts.merged += 1;
             }
             return (if self.untimed { data } else { data.max(known.comes) }, *known);
         }

@@ -106,7 +106,7 @@ pub fn run<T: HashTable<2>>(
         }
         let Bench { memory, core, halo, results, packets } = &mut bench;
         let mut order: Vec<usize> = (0..asked.len()).collect();
-        if packets_at_once == options.config.halo.batch {
+        if packets_at_once > 1 && packets_at_once >= options.config.halo.batch {
             // A line of results for each tuple.
             order.sort_by_key(|&i| asked[i].0);
         }
@@ -154,7 +154,7 @@ pub fn series(options: &Options) -> [(&'static str, Series, usize); 9] {
         ("halo-nonblocking", nonblocking, 1),
         ("halo-nonblocking, 2 packets at once", nonblocking, 2),
         ("halo-nonblocking, 4 packets at once", nonblocking, 4),
-        ("halo-nonblocking, 8 packets at once", nonblocking, options.config.halo.batch),
+        ("halo-nonblocking, 8 packets at once", nonblocking, 8),
         ("tcam", Series::Tcam(Kind::Tcam), 1),
         ("sram-tcam", Series::Tcam(Kind::Sram), 1),
     ]
@@ -163,10 +163,7 @@ pub fn series(options: &Options) -> [(&'static str, Series, usize); 9] {
 /// The same with a production table for each tuple.
 fn production(options: &Options) -> [(&'static str, Series, usize); 2] {
     let nonblocking = Series::NonBlocking(options.config.halo.batch);
-    [
-        ("software-flowtable", Series::Software(FLOWTABLE), 1),
-        ("halo-nonblocking-flowtable", nonblocking, options.config.halo.batch),
-    ]
+    [("software-flowtable", Series::Software(FLOWTABLE), 1), ("halo-nonblocking-flowtable", nonblocking, 8)]
 }
 
 /// The figure.

@@ -1,7 +1,7 @@
 //! Real packets: captures through the whole classifier.
 
 use super::Halo;
-use super::runs::{Swept, once, swept, text};
+use super::runs::{Swept, configuration, once, swept, text};
 use crate::bench::report::print_grid;
 use crate::json::{self, significant};
 use crate::sim::captures::Captures;
@@ -94,6 +94,7 @@ fn line(name: &str, options: &Options, replayed: &Replayed, first_ns: f64) -> Va
 
 fn print(rows: &[Value]) {
     let heads = [
+        "configuration",
         "series",
         "cycles a packet",
         "M packets/s",
@@ -105,7 +106,7 @@ fn print(rows: &[Value]) {
     ];
     let mut grid = vec![heads.map(str::to_owned).to_vec()];
     for row in rows {
-        let mut cells = vec![text(&row["series"])];
+        let mut cells = vec![configuration(row), text(&row["series"])];
         cells.extend(["cycles", "mpps", "relative"].map(|name| text(&row[name])));
         cells.extend(["lookups", "exact", "unknown", "held_back"].map(|name| text(&row["each"][name])));
         grid.push(cells);

@@ -198,6 +198,16 @@ fn line(name: &str, options: &Options, serial: bool, outcome: &Outcome, first_ns
 }
 
 /// The same for people.
+/// What a row is of, in words.
+pub(super) fn configuration(row: &Value) -> String {
+    let config = row["config"].as_object().into_iter().flatten();
+    let words: Vec<String> = config
+        .filter(|(key, _)| !matches!(key.as_str(), "mix" | "seed" | "serial" | "captured"))
+        .map(|(key, value)| if key == "machine" { text(value) } else { format!("{key} {}", text(value)) })
+        .collect();
+    words.join(", ")
+}
+
 fn print(rows: &[Value]) {
     let heads = [
         "configuration",
@@ -215,12 +225,7 @@ fn print(rows: &[Value]) {
     ];
     let mut grid = vec![heads.map(str::to_owned).to_vec()];
     for row in rows {
-        let config = row["config"].as_object().into_iter().flatten();
-        let words: Vec<String> = config
-            .filter(|(key, _)| !matches!(key.as_str(), "mix" | "seed" | "serial"))
-            .map(|(key, value)| if key == "machine" { text(value) } else { format!("{key} {}", text(value)) })
-            .collect();
-        let mut cells = vec![words.join(", "), text(&row["series"])];
+        let mut cells = vec![configuration(row), text(&row["series"])];
         cells.extend(["cycles", "ns", "mlps", "relative"].map(|name| text(&row[name])));
         cells.extend(
             ["instructions", "wrong_guesses", "l2_misses", "near", "dram", "held_back"]
