@@ -17,6 +17,7 @@ mod pair;
 #[allow(dead_code)] // shared with another test
 mod raw;
 mod services;
+mod trust;
 
 use lab::{CLIENT, DENIED, Lab, SERVER, script};
 use net::wait_until;
