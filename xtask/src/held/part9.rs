@@ -24,6 +24,11 @@ pub(crate) const LINES: &[Line] = &[
             Ok(Outcome::Pass(format!("{passed} tests: root_grantor")))
         },
     ),
+    ("2,048 granted flows, revoked at once", |machine| {
+        let text = long(machine, "tidemill-cli", "root_grantor")?;
+        let lines = text.lines().filter(|line| line.contains(" packets were lost without a revocation"));
+        Ok(Outcome::Pass(lines.collect::<Vec<_>>().join("; ")))
+    }),
     ("decisions: golden bytes, forged, replayed, malformed", |machine| {
         let passed = machine.tests(&["-p", "tidemill-decision"], 30)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-decision")))
@@ -33,14 +38,14 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-gatekeeper gate")))
     }),
     ("Lua that hangs is ended in time, by the clock", |machine| {
-        let text = long(machine, "hostile")?;
+        let text = long(machine, "tidemill-grantor", "hostile")?;
         let batches = text.lines().filter_map(|line| line.split_once(": at most "));
         let shown: Vec<String> =
             batches.map(|(what, time)| format!("{what} {}", time.trim_end_matches(" for a batch"))).collect();
         Ok(Outcome::Pass(shown.join(", ")))
     }),
     ("more than 500,000 prefixes of IPv6 from Lua", |machine| {
-        long(machine, "tables")?;
+        long(machine, "tidemill-grantor", "tables")?;
         Ok(Outcome::Pass("600,000 prefixes as the oracle says".into()))
     }),
     ("Lua that loops, leaks, throws; the seven policies", |machine| {
@@ -187,9 +192,9 @@ fn played(objects: &[Value]) -> Result<Outcome> {
     )))
 }
 
-/// The one test of the Grantor's that is ignored elsewhere; what it printed.
-fn long(machine: &Machine, target: &str) -> Result<String> {
-    let of = ["-p", "tidemill-grantor", "--features", "lua", "--release", "--test", target];
+/// The one test of a target that is ignored elsewhere; what it printed.
+fn long(machine: &Machine, package: &str, target: &str) -> Result<String> {
+    let of = ["-p", package, "--features", "lua", "--release", "--test", target];
     Ok(machine.tests_said(&[&of[..], &["--", "--ignored"]].concat(), 1)?.1)
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod anycast;
+mod crowd;
 mod hostile;
 mod lab;
 #[path = "../root_wire/needs.rs"]
