@@ -19,7 +19,8 @@
 // kernel drops must not be believed. What cannot be followed is `blind`: nothing is served until it ends.
 //
 // **What is not here**: values larger than 1,024 bytes, gets with more than 16 keys or replies beyond one datagram, IPv4 options and IPv6
-// extension headers (they pass; fragments and extension headers before memcached's port make everything void, as they may carry mutations).
+// extension headers (they pass; fragments and extension headers before memcached's port make everything void, as they may carry mutations, and a TCP
+// connection that they are of is blind).
 //
 // Costs, the argument why nothing stale is served, and what it rests on: crates/kv/KERNEL.md. Made into kv.bpf.o by `cargo xtask bpf`.
 // Linux 5.18 (bpf_xdp_load_bytes; bpf_loop is 5.17's); 6.1's verifier takes them (`cargo xtask kernels`), with less than 512 bytes of stack
