@@ -9,7 +9,7 @@ pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
     ("the operator's contract, on a real memcached", |machine| {
         let passed =
-            machine.tests(&["-p", "tidemill-kv", "--test", "root_contract", "--", "--show-output"], 36)?;
+            machine.tests(&["-p", "tidemill-kv", "--test", "root_contract", "--", "--show-output"], 37)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_contract")))
     }),
     ("a randomised client, and a checker of what it saw", random),
