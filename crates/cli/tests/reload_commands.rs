@@ -455,9 +455,12 @@ fn the_workers_of_a_run_are_confined() {
         for task in std::fs::read_dir(format!("/proc/{}/task", running.0.id())).unwrap() {
             let task = task.unwrap().path();
             let read = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
-            if filters(&read("status")) > own {
+            let status = read("status");
+            if filters(&status) > own {
+                assert!(status.contains("\nCapPrm:\t0000000000000000\n"), "{status}");
                 names.push(read("comm").trim().to_owned());
             }
+            assert!(status.is_empty() || status.contains("\nNoNewPrivs:\t1\n"), "{status}");
         }
         names.sort();
         names

@@ -3,7 +3,7 @@
 //! A service that has been stopped (SIGSTOP, Ctrl-Z, a debugger) still takes connections, and never answers: the kernel does the former. Who waits for it is told so
 //! after a second, with its process; for one that is only slow he waits as long as the [patience](Client::with_patience) lasts.
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -23,6 +23,10 @@ use tokio::time::timeout;
 
 /// How long an answer may take if nobody says otherwise; a little more than the server gives its handlers.
 pub const PATIENCE: Duration = Duration::from_secs(65);
+
+/// Bytes of an answer that is read whole, and of an error: whatever is at the socket, it does not fill the memory of who asks.
+const LONGEST: usize = 1 << 30;
+const LONGEST_ERROR: usize = 1 << 20;
 
 /// How often somebody who waits looks whether the service has been stopped.
 const LOOK_TIME: Duration = Duration::from_secs(1);
@@ -197,11 +201,11 @@ impl Client {
         let answer = self.runtime.block_on(async {
             let whole = async {
                 let answer = self.answered(self.ask(method, target, body)).await?;
-                answer.into_body().collect().await.map_err(|error| self.broken(error))
+                self.whole(answer, LONGEST).await
             };
             self.in_time(whole).await
         })?;
-        serde_json::from_slice(&answer.to_bytes())
+        serde_json::from_slice(&answer)
             .map_err(|error| self.broken(format!("the answer is not what this version expects: {error}")))
     }
 
@@ -246,13 +250,23 @@ impl Client {
         if status.is_success() {
             return Ok(answer);
         }
-        let body = answer.into_body().collect().await.map_err(|error| self.broken(error))?.to_bytes();
+        let body = self.in_time(self.whole(answer, LONGEST_ERROR)).await?;
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = match body["error"].as_str() {
-            Some(line) => line.to_owned(),
+            // It goes to a terminal, and may be anybody's.
+            Some(line) => line.replace(|c: char| c.is_control() && c != '\n', " "),
             None => format!("{}: answers {status}", self.path.display()),
         };
         Err(ClientError::Answer { status: status.as_u16(), message })
+    }
+
+    /// The body of an answer, of so many bytes at most.
+    async fn whole(&self, answer: Response<Incoming>, most: usize) -> Result<Bytes, ClientError> {
+        let body = Limited::new(answer.into_body(), most).collect().await;
+        body.map(Collected::to_bytes).map_err(|error| match error.downcast::<LengthLimitError>() {
+            Ok(_) => self.broken(format!("the answer has more than {most} bytes: is this a tidemill?")),
+            Err(error) => self.broken(error),
+        })
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {

@@ -29,7 +29,7 @@ pub(crate) fn elsewhere(path: &str, headers: &HeaderMap) -> Option<String> {
             "{path}: a page of another site asks ({site}): only this service's own page may"
         ));
     }
-    let (origin, host) = (text(ORIGIN)?, text(HOST)?);
+    let (origin, host) = (text(ORIGIN)?, text(HOST).unwrap_or_default());
     let same = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
     (!same).then(|| format!("a page of {origin} asks here, at {host}: only this service's own page may"))
 }
@@ -87,6 +87,7 @@ mod tests {
         assert!(!refused("/v1/stop", &[("origin", "https://a:1"), ("host", "A:1")]));
         assert!(refused("/v1/stop", &[("origin", "https://a:1"), ("host", "a:2")]));
         assert!(refused("/v1/stop", &[("origin", "null"), ("host", "a:2")]));
+        assert!(refused("/v1/stop", &[("origin", "https://a:1")]), "who browses says whom he asks");
         for (site, is) in
             [("none", false), ("same-origin", false), ("same-site", true), ("cross-site", true), ("x", true)]
         {

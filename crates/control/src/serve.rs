@@ -8,7 +8,7 @@ use crate::server::ServerError;
 use crate::stream::Streams;
 use crate::tcp::Turnstile;
 use crate::{metrics, openapi, page};
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -201,6 +201,10 @@ async fn call(
     request: axum::extract::Request,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
+    // By its own word: nobody waits for what is refused.
+    if body.size_hint().lower() > verb.body_bytes as u64 {
+        return Err(too_long(verb.body_bytes));
+    }
     let body = match timeout(times.body, axum::body::to_bytes(body, verb.body_bytes)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => return Err(body_error(&error, verb.body_bytes)),
@@ -259,12 +263,15 @@ pub(crate) fn refuse(error: &ApiError) -> Response {
 }
 
 /// Too long, or broken off.
+fn too_long(most: usize) -> ApiError {
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the request's body has more than {most} bytes"))
+}
+
 fn body_error(error: &axum::Error, most: usize) -> ApiError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if error.is::<http_body_util::LengthLimitError>() {
-            let what = format!("the request's body has more than {most} bytes");
-            return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, what);
+            return too_long(most);
         }
         cause = error.source();
     }

@@ -6,7 +6,7 @@ use crate::registry::ApiError;
 use crate::serve::refuse;
 use crate::server::ServerError;
 use crate::strangers::Seat;
-use crate::tokens::{Digest32, Scope, Tokens, for_few};
+use crate::tokens::{Digest32, LONGEST, Scope, Tokens, for_few};
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
@@ -46,7 +46,8 @@ pub struct Tls(Arc<RwLock<Secured>>);
 #[derive(Clone)]
 struct Secured {
     config: Arc<ServerConfig>,
-    /// When the server's own certificate ends, seconds since 1970.
+    /// When the server's own certificate begins and ends, seconds since 1970.
+    begins_s: Option<u64>,
     ends_s: Option<u64>,
 }
 
@@ -72,8 +73,11 @@ impl Tls {
     pub fn read(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
         let fail = |path: &Path, what: String| TlsError { path: path.to_owned(), what };
         // Before it is opened: a pipe would be waited for, and a device may have no end.
-        if std::fs::metadata(certificate).is_ok_and(|data| !data.is_file()) {
-            return Err(fail(certificate, "is no file".into()));
+        match std::fs::metadata(certificate) {
+            Ok(data) if !data.is_file() => return Err(fail(certificate, "is no file".into())),
+            Ok(data) => short(data.len()).map_err(|what| fail(certificate, what))?,
+            // It is told of where it is opened.
+            Err(_) => {}
         }
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -83,17 +87,28 @@ impl Tls {
         let Some(own) = chain.first() else {
             return Err(fail(certificate, "has no PEM certificate in it".into()));
         };
-        let ends_s = ends_s(own);
-        for_few(key).map_err(|what| fail(key, what))?;
-        let secret = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| fail(key, format!("no PEM private key: {error}")))?;
+        let (begins_s, ends_s) = (begins_s(own), ends_s(own));
+        if let Err(error) = ParsedCertificate::try_from(own) {
+            return Err(fail(
+                certificate,
+                format!("no certificate that is usable here (X.509 version 3): {error}"),
+            ));
+        }
+        for_few(key).and_then(short).map_err(|what| fail(key, what))?;
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| {
+            let text = std::fs::read_to_string(key).unwrap_or_default();
+            if text.contains("ENCRYPTED") {
+                return fail(key, "is encrypted, and nobody could be asked for its password: openssl pkey -in KEY -out KEY2".into());
+            }
+            fail(key, format!("no PEM private key: {error}"))
+        })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
             .map_err(|error| fail(key, format!("not the key of {}: {error}", certificate.display())))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Tls(Arc::new(RwLock::new(Secured { config: Arc::new(config), ends_s }))))
+        Ok(Tls(Arc::new(RwLock::new(Secured { config: Arc::new(config), begins_s, ends_s }))))
     }
 
     fn secured(&self) -> Secured {
@@ -106,14 +121,33 @@ impl Tls {
     }
 }
 
+/// Refuses what no certificate or key is as long as: a wrong file is not read to its end.
+fn short(bytes: u64) -> Result<(), String> {
+    if bytes > LONGEST { Err(format!("has {bytes} bytes: at most {LONGEST}")) } else { Ok(()) }
+}
+
 /// When a certificate ends, seconds since 1970. Who checks one is asked in a time to come: it says since when this one is of no use.
 fn ends_s(certificate: &CertificateDer<'_>) -> Option<u64> {
-    let then = UnixTime::since_unix_epoch(Duration::from_secs(1 << 40));
+    match objection(certificate, 1 << 40)? {
+        CertificateError::ExpiredContext { not_after, .. } => Some(not_after.as_secs()),
+        _ => None,
+    }
+}
+
+/// When it begins, likewise.
+fn begins_s(certificate: &CertificateDer<'_>) -> Option<u64> {
+    match objection(certificate, 0)? {
+        CertificateError::NotValidYetContext { not_before, .. } => Some(not_before.as_secs()),
+        _ => None,
+    }
+}
+
+/// What is wrong with a certificate at a time, for who trusts nobody.
+fn objection(certificate: &CertificateDer<'_>, then_s: u64) -> Option<CertificateError> {
+    let then = UnixTime::since_unix_epoch(Duration::from_secs(then_s));
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     match verify_server_cert_signed_by_trust_anchor(&parsed, &RootCertStore::empty(), &[], then, &[]) {
-        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
-            Some(not_after.as_secs())
-        }
+        Err(rustls::Error::InvalidCertificate(error)) => Some(error),
         _ => None,
     }
 }
@@ -131,6 +165,11 @@ impl Tcp {
     /// When the server's own certificate ends, seconds since 1970, whatever is sent with it; nothing where there is none.
     pub fn certificate_ends_s(&self) -> Option<u64> {
         self.tls.as_ref()?.secured().ends_s
+    }
+
+    /// When it begins.
+    pub fn certificate_begins_s(&self) -> Option<u64> {
+        self.tls.as_ref()?.secured().begins_s
     }
 
     /// Listens at the addresses, before anybody answers there: who cannot have them should hear of it before anything else is made. An address that is not

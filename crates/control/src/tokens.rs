@@ -1,7 +1,7 @@
 //! Who may call over TCP: a file of tokens, each with what it is good for.
 //!
 //! ```text
-//! # NAME     SCOPE  TOKEN (at least 24 characters, such as `openssl rand -hex 24` makes)
+//! # NAME     SCOPE  TOKEN (24 to 4,096 characters, such as `openssl rand -hex 24` makes)
 //! prometheus read   6f1d...
 //! admin      all    93c0...
 //! ```
@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
-/// The fewest characters of a token.
+/// The fewest characters of a token, and the most: no head of a request has room for more.
 const LEAST: usize = 24;
+const MOST: usize = 4096;
 /// The longest file: a wrong one is not read to its end.
-const LONGEST: u64 = 1 << 20;
+pub(crate) const LONGEST: u64 = 1 << 20;
 
 /// What a token is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,8 +117,8 @@ impl Tokens {
                 "all" => Scope::All,
                 _ => return wrong(&format!("{scope:?} is no scope: read or all")),
             };
-            if token.len() < LEAST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return wrong(&format!("a token has at least {LEAST} printable ASCII characters"));
+            if !(LEAST..=MOST).contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return wrong(&format!("a token has {LEAST} to {MOST} printable ASCII characters"));
             }
             let digest = digest(token);
             if tokens.iter().any(|(known, _)| *known == digest) {
@@ -188,7 +189,7 @@ mod tests {
             ("a read\n", "line 1: give NAME SCOPE TOKEN"),
             (&format!("a read {READER} more\n"), "line 1: give NAME"),
             (&format!("\na write {READER}\n"), "line 2: \"write\" is no scope"),
-            ("a all short\n", "line 1: a token has at least 24"),
+            ("a all short\n", "line 1: a token has 24 to"),
             (&format!("a all {READER}\u{e9}\n"), "printable ASCII"),
             (&format!("a all {READER}\nb read {READER}\n"), "line 2: this token is in the file"),
         ] {

@@ -483,3 +483,42 @@ fn who_never_answers_is_waited_for_as_long_as_was_said() {
     let error = client.stream("/v1", &(), &mut std::io::sink(), &AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, ClientError::Late { .. }), "{error}");
 }
+
+/// Half an error, one without end, one that would speak to the terminal: none is waited for too long, fills the memory, or is passed on as it is.
+#[test]
+fn errors_of_somebody_else_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("else.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let head = |length: usize| format!("HTTP/1.1 500 No\r\ncontent-length: {length}\r\n\r\n");
+    let answering = thread::spawn(move || {
+        let mut kept = Vec::new();
+        for turn in 0..3 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1000]);
+            match turn {
+                0 => stream.write_all((head(10) + "{\"error\":").as_bytes()).unwrap(),
+                1 => {
+                    stream.write_all(head(1 << 40).as_bytes()).unwrap();
+                    let piece = [b' '; 1 << 16];
+                    while stream.write_all(&piece).is_ok() {}
+                }
+                _ => {
+                    let body = "{\"error\":\"\\u001b[31mred\"}";
+                    stream.write_all((head(body.len()) + body).as_bytes()).unwrap();
+                }
+            }
+            kept.push(stream);
+        }
+        kept
+    });
+    let client = Client::new(&path).unwrap().with_patience(Duration::from_millis(1300));
+    let error = client.stream("/v1", &(), &mut std::io::sink(), &AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, ClientError::Late { .. }), "{error}");
+    let client = client.with_patience(LONG);
+    let error = client.get::<Value>("/v1", &()).unwrap_err().to_string();
+    assert!(error.contains("more than 1048576 bytes"), "{error}");
+    let error = client.get::<Value>("/v1", &()).unwrap_err().to_string();
+    assert_eq!(error, " [31mred");
+    answering.join().unwrap();
+}

@@ -2,9 +2,10 @@
 //! program.
 //!
 //! Two walls, each by itself enough for files: seccomp (an allow-list of system calls; all others fail with EPERM) and Landlock (no path below which anything may
-//! be done, no TCP port, no signal to others). Both hold for this thread only, and for ever.
+//! be done, no TCP port, no signal to others). Both hold for this thread only, and for ever. What it may ask of what is open (a netlink socket, say) it asks without capabilities: it has
+//! none any more.
 //!
-//! Source: seccomp(2), landlock(7).
+//! Source: seccomp(2), landlock(7), capabilities(7).
 
 /// Why a thread is not confined.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,7 @@ impl Confinement {
 #[cfg(target_os = "linux")]
 mod imp {
     use super::Confined;
+    use caps::CapSet;
     use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetStatus, Scope};
     use seccompiler::{
         BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -168,6 +170,9 @@ mod imp {
         let program = program()?;
         // Landlock first: behind seccomp it could not be asked for.
         let landlock = landlock()?;
+        for set in [CapSet::Ambient, CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
+            caps::clear(None, set).map_err(|error| format!("capabilities: {error}"))?;
+        }
         seccompiler::apply_filter(&program).map_err(|error| format!("seccomp: {error}"))?;
         Ok(Confined { landlock })
     }

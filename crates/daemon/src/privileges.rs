@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! root, or capabilities of systemd's AmbientCapabilities=
+//!   forgo_new()                      of all threads that begin later: no program gives them more, whoever owns it
 //!   ports, sockets, tables, huge pages
 //!   give_up(user, group, keep)       uid and gid of all threads; capabilities of this one and of those that it starts: where the user stays, threads that run keep theirs
 //! ```
 //! Source: capabilities(7), setresuid(2).
+
+use std::path::Path;
 
 /// A capability that may be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +87,23 @@ pub fn give_up(user: Option<&str>, group: Option<&str>, keep: &[Keep]) -> Result
     imp::give_up(user, group, keep)
 }
 
+/// From now on no program that this thread starts, nor one that a thread starts which it starts, has more rights than it has: set-user-ID bits and capabilities of files
+/// mean nothing. For a process that is to give rights up later, before its first thread listens to strangers.
+///
+/// # Errors
+/// [`PrivilegeError::Refused`].
+pub fn forgo_new() -> Result<(), PrivilegeError> {
+    imp::forgo_new()
+}
+
+/// Gives a file to `user` and `group` (the user's own, without one): one that [`give_up`] would leave with root. To be called before that.
+///
+/// # Errors
+/// [`PrivilegeError`].
+pub fn hand_over(file: &Path, user: &str, group: Option<&str>) -> Result<(), PrivilegeError> {
+    imp::hand_over(file, user, group)
+}
+
 /// Whether this is a process with capabilities that is not root's: a service manager has given it those (systemd's User= and AmbientCapabilities=).
 pub fn is_given_some() -> bool {
     imp::is_given_some()
@@ -91,7 +111,7 @@ pub fn is_given_some() -> bool {
 
 #[cfg(target_os = "linux")]
 mod imp {
-    use super::{GivenUp, Keep, PrivilegeError};
+    use super::{GivenUp, Keep, Path, PrivilegeError};
     use caps::{CapSet, Capability, CapsHashSet};
     use nix::unistd::{Gid, Group, Uid, User, geteuid, setgroups, setresgid, setresuid};
 
@@ -121,6 +141,19 @@ mod imp {
             }
         };
         Ok((found.uid, gid))
+    }
+
+    pub(super) fn hand_over(file: &Path, user: &str, group: Option<&str>) -> Result<(), PrivilegeError> {
+        if !geteuid().is_root() {
+            return Err(PrivilegeError::NotRoot(user.to_owned()));
+        }
+        let (uid, gid) = account(user, group)?;
+        std::os::unix::fs::lchown(file, Some(uid.as_raw()), Some(gid.as_raw()))
+            .map_err(|error| refused("a file")(&format!("{}: {error}", file.display())))
+    }
+
+    pub(super) fn forgo_new() -> Result<(), PrivilegeError> {
+        nix::sys::prctl::set_no_new_privs().map_err(|error| refused("no new privileges")(&error))
     }
 
     pub(super) fn is_given_some() -> bool {
@@ -186,7 +219,15 @@ mod imp {
 
 #[cfg(not(target_os = "linux"))]
 mod imp {
-    use super::{GivenUp, Keep, PrivilegeError};
+    use super::{GivenUp, Keep, Path, PrivilegeError};
+
+    pub(super) fn hand_over(_: &Path, _: &str, _: Option<&str>) -> Result<(), PrivilegeError> {
+        Err(PrivilegeError::NotHere)
+    }
+
+    pub(super) fn forgo_new() -> Result<(), PrivilegeError> {
+        Err(PrivilegeError::NotHere)
+    }
 
     pub(super) fn is_given_some() -> bool {
         false

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
-use tidemill_daemon::privileges::{Keep, give_up};
+use tidemill_daemon::privileges::{Keep, forgo_new, give_up, hand_over};
 
 /// A field of /proc/self/task/THREAD/status.
 fn status(thread: &str) -> BTreeMap<String, String> {
@@ -25,6 +26,14 @@ fn as_root() {
         let _ = waits.recv();
     });
     let other_id = id.recv().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+    forgo_new().unwrap();
+    let file = std::env::temp_dir().join(format!("tidemill-privileges-{}", std::process::id()));
+    std::fs::write(&file, "").unwrap();
+    let handed = hand_over(&file, "nobody", None);
+    let data = std::fs::metadata(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    handed.unwrap();
+    assert_eq!((data.uid(), data.gid()), (65_534, 65_534));
     let given = give_up(Some("nobody"), None, &[Keep::NetRaw, Keep::NetAdmin]).unwrap();
     println!("gave up: {given}");
     // It lies in a thread of its own, as the test program has it.
@@ -37,7 +46,7 @@ fn as_root() {
     for (who, fields) in
         [("own", status(&own)), ("child", child.join().unwrap()), ("other", status(&other_id))]
     {
-        for name in ["Uid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        for name in ["Uid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs"] {
             println!("{who} {name} {}", fields[name].replace('\t', " "));
         }
     }
@@ -128,6 +137,8 @@ fn nobody_is_left_with_what_he_does_not_need() {
         has(&format!("{who} CapAmb 0000000000000000"));
     }
     has("own CapBnd 0000000000003000");
+    has("own NoNewPrivs 1");
+    has("child NoNewPrivs 1");
     has("other CapEff 0000000000000000");
     has("other CapPrm 0000000000000000");
 }

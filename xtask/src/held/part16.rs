@@ -18,6 +18,7 @@ fn real_of(machine: &Machine, package: &str, target: &str, test: &str) -> Result
         line.contains(" routes after ")
             || line.contains(" routes in force after ")
             || line.contains(" withdrawn after ")
+            || line.contains(" bytes after ")
             || line.contains(" changes told")
     };
     Ok(Outcome::Pass(text.lines().filter(says).collect::<Vec<_>>().join("; ")))
@@ -136,9 +137,10 @@ pub(crate) const LINES: &[Line] = &[
     ("FRR feeds the full 2026 table: within 20 s, equal to the table (root)", |machine| {
         real(machine, "real_frr_feeds_the_full_table")
     }),
-    ("GoBGP feeds the full 2026 table: within 20 s, equal to the table (root)", |machine| {
-        real(machine, "real_gobgp_feeds_the_full_table")
-    }),
+    (
+        "GoBGP feeds the full 2026 table: within 20 s, or at its own pace where that is slower, equal to the table (root)",
+        |machine| real(machine, "real_gobgp_feeds_the_full_table"),
+    ),
     (
         "a million withdrawals and announcements, and sessions that flap in their midst: nothing lost (root)",
         |machine| real(machine, "real_updates_and_flaps_lose_nothing"),

@@ -6,6 +6,7 @@ use super::service::Service;
 use super::setup;
 use crate::usage;
 use anyhow::{Context, Result};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -77,6 +78,14 @@ pub(super) fn workers(
     Ok(())
 }
 
+/// Whoever is to give something up gains nothing by any program from now on: before the first thread begins, for each has what its parent had.
+pub(super) fn forgo_new(config: &Config) -> Result<()> {
+    if config.run.user.is_some() || config.run.confine || privileges::is_given_some() {
+        privileges::forgo_new()?;
+    }
+    Ok(())
+}
+
 /// What ports need to come back.
 fn kept(config: &Config) -> &'static [Keep] {
     let is_real = config.port.iter().any(|spec: &PortSpec| spec.interface().is_some());
@@ -93,10 +102,13 @@ pub(super) fn give_up_given(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Becomes another user, if one is named, with what ports need to come back.
-pub(super) fn give_up(config: &Config) -> Result<()> {
+/// Becomes another user, if one is named, with what ports need to come back. The socket of the API is his then, too: who is of his group may ask.
+pub(super) fn give_up(config: &Config, socket: Option<&Path>) -> Result<()> {
     let run = &config.run;
     let Some(user) = &run.user else { return Ok(()) };
+    if let Some(socket) = socket {
+        privileges::hand_over(socket, user, run.group.as_deref())?;
+    }
     let given = privileges::give_up(Some(user), run.group.as_deref(), kept(config))?;
     eprintln!("tidemill: {given}");
     Ok(())

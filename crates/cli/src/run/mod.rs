@@ -142,6 +142,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let base = args.config.parent().unwrap_or(Path::new("")).to_path_buf();
     setup::check_files(&config, &args.config, &base, args.record.as_deref())?;
     harden::check(&config, &name, args.record.is_some())?;
+    harden::forgo_new(&config)?;
     room::refuse(&name, &config)?;
     let tcp = config.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
     // So are addresses that cannot be had, which are waited for by nobody.
@@ -222,7 +223,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         eprintln!("tidemill: the API and /metrics are at {address}");
     }
     // The last that needs more: from here on this thread, and all that it starts, have what is left.
-    harden::give_up(&config)?;
+    harden::give_up(&config, socket.as_deref())?;
     service.trouble.tell("run", Severity::Info, &name, format!("a {} begins", config.role));
     let done = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
@@ -319,7 +320,11 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     setup::cpus(&config, &name)?;
     setup::check_files(&config, &path, base, None)?;
     harden::check(&config, &name, false)?;
-    config.control.as_ref().map(ControlSection::tcp).transpose()?;
+    let tcp = config.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
+    let now_s = service::system_ns() / 1_000_000_000;
+    let about =
+        tcp.and_then(|tcp| watch::certificate(tcp.certificate_begins_s(), tcp.certificate_ends_s(), now_s));
+    about.iter().for_each(|line| eprintln!("tidemill: warning: {name}: {line}"));
     let (graph, said) = role::check(&config, &name)?;
     room::warn(&name, &config);
     let graph = graph.build()?;

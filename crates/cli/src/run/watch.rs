@@ -102,6 +102,24 @@ fn event(kind: &str, severity: Severity, about: impl Into<String>, message: impl
     Event { kind: kind.into(), severity, about: about.into(), message: message.into(), ..Event::default() }
 }
 
+/// What is to be said of a certificate that begins and ends then; all are seconds since 1970.
+pub(super) fn certificate(begins_s: Option<u64>, ends_s: Option<u64>, now_s: u64) -> Option<String> {
+    if let Some(begins_s) = begins_s.filter(|begins_s| *begins_s > now_s) {
+        let days = (begins_s - now_s).div_ceil(86_400);
+        return Some(format!(
+            "control.certificate is not good yet, but within {days} days: nobody takes it until then"
+        ));
+    }
+    let days = ends_s?.saturating_sub(now_s).div_ceil(86_400);
+    let what = match days {
+        0 => "has ended: nobody takes it any more".to_owned(),
+        1 => "ends within a day".to_owned(),
+        2..=SOON_DAYS => format!("ends within {days} days"),
+        _ => return None,
+    };
+    Some(format!("control.certificate {what}: renew it, then tidemill reload"))
+}
+
 impl Watched {
     /// What has happened since the last look. Drops beyond `alarm_pps` packets a second are told of; 0 is never.
     pub(super) fn look(&mut self, look: &Look<'_>, alarm_pps: u64) -> Vec<Event> {
@@ -117,18 +135,12 @@ impl Watched {
 
     /// What to say of the API's certificate, once when it ends soon and once when it has ended; both are seconds since 1970.
     pub(super) fn certificate(&mut self, ends_s: u64, now_s: u64) -> Option<String> {
-        let days = ends_s.saturating_sub(now_s).div_ceil(86_400);
-        let what = match days {
-            0 => "has ended: nobody takes it any more".to_owned(),
-            1 => "ends within a day".to_owned(),
-            2..=SOON_DAYS => format!("ends within {days} days"),
-            _ => return None,
-        };
-        let told = Some((ends_s, days == 0));
+        let line = certificate(None, Some(ends_s), now_s)?;
+        let told = Some((ends_s, ends_s <= now_s));
         if std::mem::replace(&mut self.certificate, told) == told {
             return None;
         }
-        Some(format!("control.certificate {what}: renew it, then tidemill reload"))
+        Some(line)
     }
 
     /// What goes away and comes back is told of where it is noticed first ([`Devices`](super::devices::Devices)).

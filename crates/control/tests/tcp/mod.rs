@@ -198,6 +198,13 @@ fn with_a_certificate_it_is_tls_and_nothing_else() {
     let open = folder.join("open.pem");
     std::fs::copy(&key, &open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let encrypted = folder.join("encrypted.pem");
+    let text = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    std::fs::write(&encrypted, text).unwrap();
+    private(&encrypted);
+    let long = folder.join("long.pem");
+    std::fs::write(&long, vec![b'#'; (1 << 20) + 1]).unwrap();
+    private(&long);
     // It would be waited for.
     let pipe = folder.join("pipe.pem");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -208,6 +215,9 @@ fn with_a_certificate_it_is_tls_and_nothing_else() {
         (&certificate, &none, "none.pem: no PEM private key"),
         (&none, &key, "none.pem: has no PEM certificate"),
         (&folder.join("gone.pem"), &key, "gone.pem: no chain of PEM certificates"),
+        (&certificate, &encrypted, "encrypted.pem: is encrypted"),
+        (&certificate, &long, "long.pem: has 1048577 bytes"),
+        (&long, &key, "long.pem: has 1048577 bytes"),
     ] {
         let error = Tls::read(c, k).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
@@ -262,6 +272,7 @@ fn a_certificate_is_renewed_while_it_runs() {
         answer.extend(byte);
     }
     assert_eq!(first.certificate_ends_s(), Some(2_208_988_800));
+    assert_eq!(first.certificate_begins_s(), Some(157_766_400), "1975, as rcgen has it");
     first.renew(&tcp(fresh));
     assert_eq!(first.certificate_ends_s(), Some(67_090_118_400));
     assert!(ask(after()).ends_with("{\"a\":\"b\"}"));

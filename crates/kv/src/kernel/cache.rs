@@ -356,10 +356,7 @@ impl Cache {
             (server.is_asked, server.is_told) = (true, false);
         }
         // None waits any more: it had its effect, another one has taken its place, or it went with the memcached before.
-        if seconds == Some(0)
-            && is_settled
-            && waits > now_ns()
-            && self.state.clear(state::FLUSH_UNTIL, waits)
+        if seconds == Some(0) && is_settled && waits > now_ns() && self.state.clear(state::FLUSH_UNTIL, waits)
         {
             self.state.void();
         }
