@@ -264,7 +264,7 @@ fn every_role_is_looked_at_and_does_what_it_did() {
     }
     // Those that need interfaces, or a language for policies.
     let roles: &[(&str, &[&str])] = match cfg!(feature = "lua") {
-        true => &[("kvcache", &[]), ("grantor", &["deny.txt"])],
+        true => &[("kvcache", &[]), ("grantor", &["deny.txt", "outer.pcapng.zst"])],
         false => &[("kvcache", &[])],
     };
     for &(role, files) in roles {
