@@ -509,6 +509,29 @@ fn the_example_is_right() {
     assert!(error.contains("line 10, column 12: there is no interface \"lan\""), "{error}");
 }
 
+/// A link that comes and goes is nothing to rules: they stay what they were, with what they have counted.
+#[test]
+fn rules_are_made_anew_where_interfaces_have_other_names_or_vrfs_only() {
+    use tidemill_ip::{Interface, Interfaces};
+    use tidemill_nf::filter::{FilterControl, FilterSection};
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/filter/filter.rules");
+    let section = FilterSection { rules: Some(path.into()), ..FilterSection::default() };
+    let mut list = vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")];
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let mut control = FilterControl::new(&section, &Interfaces::new(list.clone(), 2), 1, &domain).unwrap();
+    let mut version_with = |list: &[Interface]| {
+        control.interfaces(&Interfaces::new(list.to_vec(), 2)).unwrap();
+        control.rules().version()
+    };
+    (list[0].up, list[1].mtu) = (false, 1400);
+    assert_eq!(version_with(&list), 1);
+    list[0].vrf = 1;
+    assert_eq!(version_with(&list), 2);
+    (list[0].name, list[1].name) = ("wan".into(), "lan".into());
+    assert_eq!(version_with(&list), 3);
+    assert_eq!(version_with(&list), 3);
+}
+
 #[test]
 fn what_an_answer_was_let_in_by_is_held_to_new_rules_as_an_answer() {
     let rest = "block all\npass in on lan\npass out on wan no state\n";
