@@ -8,7 +8,7 @@ pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
     ("real clients through NAT and the filter, and through a failover of both, 100 MB intact", |machine| {
         let short = ["-p", "tidemill-cli", "--test", "root_nat", "--", "--show-output"];
-        let mut passed = machine.tests(&short, 11)?;
+        let mut passed = machine.tests(&short, 13)?;
         if !machine.quick {
             let long = ["-p", "tidemill-cli", "--release", "--test", "root_nat", "--", "--ignored"];
             passed += machine.tests(&long, 2)?;

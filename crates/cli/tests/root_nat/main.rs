@@ -1,17 +1,21 @@
 //! A NAT between the kernels of two inside hosts and of the Internet, with real programs: TCP, UDP, DNS, ping, traceroute, hairpins, fragments, a
-//! server inside, one worker and two; and a packet filter in its place. Needs root.
+//! server inside, floods, one worker and two; and a packet filter in its place. Needs root.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
 
 mod dns;
 mod filter;
+mod floods;
 mod lab;
 #[path = "../root_wire/needs.rs"]
 mod needs;
 #[path = "../root_wire/net.rs"]
 #[allow(dead_code)] // shared with another test
 mod net;
+#[path = "../root_wire/raw.rs"]
+#[allow(dead_code)] // shared with another test
+mod raw;
 
 use lab::{ALICE, BOB, FAR, ISP, Lab, POOL};
 use rustix::io::Errno;
