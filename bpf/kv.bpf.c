@@ -19,7 +19,8 @@
 // kernel drops must not be believed. What cannot be followed is `blind`: nothing is served until it ends.
 //
 // **What is not here**: values larger than 1,024 bytes, gets with more than 16 keys or replies beyond one datagram, IPv4 options and IPv6
-// extension headers (they pass; fragments and extension headers before memcached's port make everything void, as they may carry mutations).
+// extension headers (they pass; fragments and extension headers before memcached's port make everything void, as they may carry mutations, and a TCP
+// connection that they are of is blind).
 //
 // Costs, the argument why nothing stale is served, and what it rests on: crates/kv/KERNEL.md. Made into kv.bpf.o by `cargo xtask bpf`.
 // Linux 5.18 (bpf_xdp_load_bytes; bpf_loop is 5.17's); 6.1's verifier takes them (`cargo xtask kernels`), with less than 512 bytes of stack
@@ -158,9 +159,9 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 
 static __always_inline void blind(struct state *state, struct conn *conn, __u32 why)
 {
-	if (conn->blind)
+	// It is counted once, whoever else finds it so at the same moment.
+	if (conn->blind || __sync_val_compare_and_swap(&conn->blind, 0, why))
 		return;
-	conn->blind = why;
 	add64(&state->blind, 1);
 	add64(&state->epoch, 1);
 	count(C_TCP_BLIND);
@@ -328,9 +329,35 @@ drop:
 // How long the kernel may keep pieces of a packet at most (ipfrag_time and ip6frag_time are less).
 #define REASSEMBLY_NS 600000000000ull
 
+// A segment that is not read as a whole. What is in it memcached executes as late as its client reads answers, and not within a time, as a datagram: its connection is
+// not followed any more. Not for a number that cannot be its own; what begins before it may end behind it.
+static __noinline void segment_in_part(struct xdp_md *context, struct parse *p, const struct where *where)
+{
+	struct work *w = p->w;
+	struct {
+		struct ports ports;
+		__be32 sequence;
+	} head;
+	struct conn *conn;
+	__s32 ahead;
+
+	if (bpf_xdp_load_bytes(context, where->l4, &head, sizeof(head)))
+		return;
+	__builtin_memcpy(w->tuple.client, where->src, 16);
+	__builtin_memcpy(w->tuple.server, where->dst, 16);
+	w->tuple.port = where->sport;
+	w->tuple.scope = scope_of(p->state, context->ingress_ifindex, where->src, where->dst);
+	conn = bpf_map_lookup_elem(&kv_conns, &w->tuple);
+	if (!conn)
+		return;
+	ahead = bpf_ntohl(head.sequence) - conn->in.next;
+	if (ahead > -65536 && ahead <= MAX_WINDOW)
+		blind(p->state, conn, B_ODD);
+}
+
 // A packet that is not read as a whole: where it may carry a mutation all is void. Of fragments the first says for which port they are; what the last to come
 // completes is executed then, so a later one counts as long as a first one for memcached may wait for it. Were pieces to overlap, the kernel takes none of them.
-static __always_inline void in_part(struct parse *p, const struct where *where)
+static __always_inline void in_part(struct xdp_md *context, struct parse *p, const struct where *where)
 {
 	__u64 now = bpf_ktime_get_ns();
 
@@ -340,6 +367,8 @@ static __always_inline void in_part(struct parse *p, const struct where *where)
 		return;
 	if (where->cut)
 		p->state->fragments_until_ns = now + REASSEMBLY_NS;
+	if (where->part == FIRST && where->proto == IPPROTO_TCP)
+		segment_in_part(context, p, where);
 	void_all(p->state);
 }
 
@@ -461,7 +490,7 @@ int tidemill_kv(struct xdp_md *context)
 	if (!locate(p.w, where, n))
 		return XDP_PASS;
 	if (where->part != WHOLE) {
-		in_part(&p, where);
+		in_part(context, &p, where);
 		return XDP_PASS;
 	}
 	if (where->dport != p.state->port)
@@ -615,7 +644,9 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 		w->lost |= p->left != 0;
 	}
 	if (w->lost) {
+		// It may be the answer to what came another way. Its client does not have it yet, and nothing from before is served any more.
 		add64(&p->state->hold, 1);
+		add64(&p->state->epoch, 1);
 		conn->deaf = 1;
 		count(C_TCP_DEAF);
 	}

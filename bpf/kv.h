@@ -125,7 +125,7 @@ enum {
 enum {
 	B_BEFORE = 1, // it was not seen from its start
 	B_REQUEST, // a request that is not understood, or whose answers could not be
-	B_ODD, // urgent data, IP options
+	B_ODD, // urgent data, IP options, a segment in parts
 	B_HOLE, // a segment, or what was acknowledged, has come another way
 	B_COOKIE, // opened by a cookie
 	B_AGAIN, // one with the same ends was not taken leave of

@@ -308,9 +308,10 @@ static __noinline void end_line(struct parse *p)
 			mutate(p, s->key_hash, quiet);
 		break;
 	case K_FLUSH:
+		// First that it is under way, then for how long: who sees the time sees that it may not be executed yet.
+		mutate_all(p, quiet);
 		if (s->flags & F_DELAY)
 			delayed_flush(p, s->value);
-		mutate_all(p, quiet);
 		break;
 	case K_MG:
 		if (!(s->flags & F_WRITES) || s->token < 2)
@@ -367,14 +368,15 @@ static __noinline void binary(struct parse *p)
 	__u8 opcode = s->command;
 	int quiet = op_in(OP_QUIET, opcode);
 
-	p->w->opcode = opcode;
 	// Above those that are known all are one.
 	count_command(N_BINARY + (opcode > OP_LAST ? OP_LAST + 1 : opcode), p->conn != 0, 0);
 	if (op_in(OP_FLUSHES, opcode)) {
+		mutate_all(p, quiet);
 		if (s->first && s->number)
 			delayed_flush(p, s->number);
-		mutate_all(p, quiet);
 	} else if (op_in(OP_WRITES, opcode)) {
+		// Of a datagram with one mutation it is this one's answer that is waited for.
+		p->w->opcode = opcode;
 		mutate(p, s->hash, quiet);
 	} else if (!op_in(OP_READS, opcode)) {
 		mutate_all(p, quiet);

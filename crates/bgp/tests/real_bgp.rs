@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use tidemill_bgp::PeerConfig;
 use tidemill_feed::{AnyPrefix, LoadOptions, LoadedTable, load_all};
 
-/// What the full table has to be there in: the bound of the project's plan, with one daemon's own pace in it.
+/// What the full table has to be there in: the bound of the project's plan, with one daemon's own pace in it. GoBGP, which works for it on more than one processor by itself, may be
+/// slower than that: then it is the bound ([`converges_at`]).
 const BOUND: Duration = Duration::from_secs(20);
 
 /// The table; `None`, with a word, where it cannot be had.
@@ -88,15 +89,49 @@ fn is_the_table(ours: &Ours, table: &[(AnyPrefix, u32)]) {
     ours.check();
 }
 
-/// From a session's beginning until all is there.
-fn converges(ours: &mut Ours, from: &str, table: &[(AnyPrefix, u32)], whole: bool) {
+/// From a session's beginning until all is there: within the bound, or `pace`, what that daemon takes to feed another one on this machine, and a quarter.
+fn converges_at(
+    ours: &mut Ours,
+    from: &str,
+    table: &[(AnyPrefix, u32)],
+    whole: bool,
+    pace: Option<Duration>,
+) {
     ours.until("the session", |ours| ours.peer(from).state.is_some());
     let start = Instant::now();
     ours.until("the whole table", |ours| ours.told.len() == table.len());
     let took = start.elapsed();
     println!("{from}: {} routes after {took:.2?}", ours.told.len());
     is_the_table(ours, table);
-    assert!(!whole || took < BOUND, "{from}: {took:?}");
+    let bound = pace.map_or(BOUND, |pace| BOUND.max(pace + pace / 4));
+    assert!(!whole || took < bound, "{from}: {took:?} of {bound:?}");
+}
+
+/// The same, within the bound.
+fn converges(ours: &mut Ours, from: &str, table: &[(AnyPrefix, u32)], whole: bool) {
+    converges_at(ours, from, table, whole, None);
+}
+
+/// How long GoBGP takes to feed so many routes to a BIRD in our place.
+fn pace_of_gobgp(ns: &Namespace, routes: usize) -> Duration {
+    let bird = Daemon::bird(
+        ns,
+        "router id 10.0.0.200;\nprotocol device {}\n\
+         protocol bgp gobgp { local 10.0.0.200 port 1790 as 65000; neighbor 10.0.0.2 port 1792 as 64497; multihop; passive;\n\
+         ipv4 { import all; export none; };\nipv6 { import all; export none; }; }\n",
+    );
+    let ctl = bird.folder.path().join("bird.ctl");
+    wait("BIRD", || ctl.exists());
+    wait("session of GoBGP with BIRD", || bird.birdc("show protocols gobgp").contains("Established"));
+    let start = Instant::now();
+    wait("table at BIRD", || {
+        // `N of N routes for N networks in 2 tables`
+        let said = bird.birdc("show route count");
+        let total = said.lines().rfind(|line| line.contains(" routes for ")).unwrap_or_default();
+        let total = total.trim_start_matches("Total: ");
+        total.split(' ').next().and_then(|count| count.parse::<usize>().ok()) == Some(routes)
+    });
+    start.elapsed()
 }
 
 #[test]
@@ -185,8 +220,10 @@ fn real_gobgp_feeds_the_full_table() {
         count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     };
     wait("table at GoBGP", || counted("ipv4") + counted("ipv6") == table.len());
+    let pace = pace_of_gobgp(&ns, table.len());
+    println!("gobgp: {} routes after {pace:.2?} at a BIRD in our place", table.len());
     let gobgp = PeerConfig::new("gobgp", IpAddr::from([10, 0, 0, 2]), 64_497);
-    converges(&mut Ours::open(&ns, vec![gobgp]), "gobgp", &table, whole);
+    converges_at(&mut Ours::open(&ns, vec![gobgp]), "gobgp", &table, whole, Some(pace));
 }
 
 #[test]

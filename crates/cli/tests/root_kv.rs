@@ -111,7 +111,7 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     assert!(said.contains("no interface \"sever\" here: see ip link"), "{said}");
     assert_eq!(tidemill("kv attach server --allow 10.0.0.0/33").status.code(), Some(2));
     assert!(!error("kv stats").is_empty());
-    for words in ["--memory 0", "--memory 99999999999999", "--connections 1"] {
+    for words in ["--memory 0", "--memory 99999999999999", "--connections 1", "--connections 130560"] {
         assert_eq!(tidemill(&format!("kv attach server {words}")).status.code(), Some(2), "{words}");
     }
 
@@ -168,13 +168,21 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     assert!(all["counters"]["serving"] == 1 && all["counters"]["get-hit"] == hits + 1, "{all}");
     let text = String::from_utf8(tidemill(&format!("kv stats --socket {path}")).stdout).unwrap();
     assert!(text.lines().any(|line| line.split_whitespace().eq(["serving", "1"])), "{text}");
-    let mut stream = UnixStream::connect(path).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: tidemill\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+    let got = |what: &str| {
+        let mut stream = UnixStream::connect(path).unwrap();
+        let request = format!("GET {what} HTTP/1.1\r\nHost: tidemill\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let text = got("/metrics");
     let set =
         "\ntidemill_kv_attached_commands_total{command=\"set\",transport=\"udp\",by=\"memcached\"} 1.0\n";
     assert!(text.contains(set), "{text}");
+    // What the live page shows of it.
+    let text = got("/v1/panels");
+    assert!(text.contains("\"Cache in front of memcached\""), "{text}");
     assert_eq!(json(&format!("kv flush --json --socket {path}"))["flushed"], true);
     assert!(error(&format!("kv top --socket {path}x")).contains("nothing answers at"));
     let said = error("kv attach server --generic");

@@ -96,6 +96,8 @@ fn the_client_is_served_under_attacks_and_nothing_gets_through() {
     for name in ["quiet", "requests"] {
         assert!(number(&phase(name)["newcomers"]["asked"]) >= 6.0, "{}", all());
         assert_eq!(phase(name)["newcomers"]["waiting"], 0, "{}", all());
+        assert!(number(&phase(name)["newcomers"]["max_ms"]) > 0.0, "{}", all());
+        assert!(number(&phase(name)["cpu"]["gatekeeper"]) > 0.0, "{}", all());
     }
     assert!(phase("change")["change"]["granted_ms"][1].is_number(), "{}", all());
     let last = lines.last().unwrap();

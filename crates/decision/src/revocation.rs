@@ -14,7 +14,8 @@
 //!
 //! **One hole is left.** Where a decision under the new version comes before its revocation, that version may have got the rank in which another Grantor
 //! decides as a stand-in; what that one has decided so stands until it ends, or that Grantor revokes again. To begin a rank for the revocation would close it, and would revoke what
-//! has been decided under the new version, which nobody has revoked. A Grantor that revokes first and decides then leaves no hole.
+//! has been decided under the new version, which nobody has revoked. A Grantor that revokes first and decides then leaves no hole, and ours does: what is left are decisions of
+//! its other workers and datagrams that overtake the revocation on the way, and a revocation whose first datagram is lost.
 //!
 //! **One worker owns one of these for each family**, and hears of revocations as it hears of decisions: nothing is shared, no flow is visited.
 //!

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  reload:  prepare (reads, loads, checks: nothing has changed) --> commit: engines handed over --> all workers have theirs --> the version rises
-//!  revoke:  the version rises --> "below it counts no more" to every Gatekeeper heard from, again and again for 25 s: nobody says that it has come
+//!  revoke:  "below the next version counts no more" to every Gatekeeper heard from --> the version rises --> said again and again for 25 s: nobody says that it has come
 //! ```
 
 use crate::answer::{Answer, Failure};
@@ -56,6 +56,12 @@ pub enum Run {
 pub(crate) struct Orders {
     pub(crate) queue: ArrayQueue<(Peer, Message)>,
     pub(crate) waker: OnceLock<Waker>,
+}
+
+impl Orders {
+    fn wake(&self) {
+        self.waker.get().into_iter().for_each(Waker::wake);
+    }
 }
 
 /// A question that was answered.
@@ -305,13 +311,14 @@ impl GrantorControl {
             revoking.next_ns = now_ns.saturating_add(revoking.pause_ns);
             let (to, below) = (revoking.to, revoking.below);
             self.say(to, below);
+            self.orders.wake();
             any = true;
         }
         self.revoking.retain(|revoking| revoking.left > 0);
         any
     }
 
-    /// Gives worker 0 a revocation for every Gatekeeper of the prefix's family; returns how many these are.
+    /// Gives worker 0 a revocation for every Gatekeeper of the prefix's family, and does not wake it; returns how many these are.
     fn say(&self, to: Option<Range>, below: u32) -> usize {
         let mut told = 0;
         for peer in &self.peers {
@@ -325,7 +332,6 @@ impl GrantorControl {
             told +=
                 usize::from(self.orders.queue.push((*peer, Message::Revoke { to: range, below })).is_ok());
         }
-        self.orders.waker.get().into_iter().for_each(Waker::wake);
         told
     }
 
@@ -340,8 +346,12 @@ impl GrantorControl {
             return Err(PolicyError::config("decisions", what));
         }
         self.collect();
-        let below = self.voice.raise(now_ns);
+        // Handed over before anybody decides under it: a decision that came first would give the version the rank of what stand-ins have decided. But nobody is
+        // woken for it between the two: what is decided there under the old version is refused.
+        let below = self.voice.version(now_ns).wrapping_add(1);
         let told = self.say(to, below);
+        self.voice.raise(now_ns);
+        self.orders.wake();
         // What takes back as much or more is said instead.
         self.revoking.retain(|before| to.is_some() && before.to != to);
         let next_ns = now_ns.saturating_add(PAUSE_NS);

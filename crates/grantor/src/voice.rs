@@ -70,10 +70,11 @@ impl Voice {
         self.begin(now_ns).1
     }
 
-    /// Begins the next version; returns it.
-    pub(crate) fn raise(&self, now_ns: u64) -> u32 {
+    /// Begins the next version.
+    pub(crate) fn raise(&self, now_ns: u64) {
+        // Before the first packet: the start is now.
+        self.begin(now_ns);
         self.raised.fetch_add(1, Ordering::AcqRel);
-        self.version(now_ns)
     }
 }
 

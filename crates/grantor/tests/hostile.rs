@@ -1,13 +1,15 @@
 //! Scripts that loop, leak, throw or lie: each is contained within its stated bound, the others' answers are not touched, and the engine goes
-//! on. Bounds are counted in steps (the engine looks at the clock in every step, and the clock counts), never in time.
+//! on. Bounds are counted in steps (the engine looks at the clock in every step, and the clock counts), never in time, but in the test that `cargo xtask held 9` runs.
 
 #![cfg(feature = "lua")]
 
 mod common;
 
 use common::{Place, decide, question};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tidemill_grantor::{Decision, Failure, Question};
+use std::time::{Duration, Instant};
+use tidemill_grantor::{Decision, Engine, Failure, Question, Surroundings};
 
 /// Every script does its harm for the source 192.0.2.13 only.
 fn harmful(body: &str) -> String {
@@ -290,6 +292,73 @@ fn the_deadline_ends_what_steps_do_not() {
         }
         let fine: Vec<Question> = (20..28).map(question).collect();
         assert!(decide(&mut engine, 0, &fine).iter().all(|answer| answer.failure.is_none()), "it goes on");
+    }
+}
+
+/// By a real clock, with the usual limits: whatever a script does for every question of a batch, the batch is over after twice `time_ms`, and what one call works in C
+/// or a collection takes; and it is logged once in `log_every_s`.
+#[test]
+#[ignore = "asks for times: cargo xtask held 9"]
+fn a_batch_is_over_in_time_whatever_its_script_does() {
+    const LIMIT: Duration = Duration::from_millis(2 * 50 + 100);
+    for (name, body) in [
+        ("a loop with pcall", "while true do pcall(function() while true do end end) end"),
+        (
+            "a pattern that matches for ever",
+            "return string.find(string.rep('a', 60000), string.rep('a*', 60) .. 'b')",
+        ),
+        (
+            "patterns under pcall",
+            "while true do pcall(string.find, string.rep('a', 60000), string.rep('a*', 60) .. 'b') end",
+        ),
+        ("replacing", "local s = string.rep('a', 60000) while true do string.gsub(s, '.', '%0%0') end"),
+        (
+            "tables that are kept",
+            "kept = kept or {} for i = 1, 200 do table.insert(kept, table.create(20000, i)) end",
+        ),
+        ("errors", "error('no')"),
+        ("long texts", "local s = string.rep('a', 1000000) while true do string.upper(s) end"),
+        (
+            "comparing long texts",
+            "local s = string.rep('a', 1000000) local a, b = s .. 'a', s .. 'b' while true do local _ = a < b end",
+        ),
+        (
+            "sorting long texts",
+            "local s, t = {}, {} for i = 1, 8 do s[i] = string.rep('a', 100000) .. i end \
+             for i = 1, 5000 do t[i] = s[1 + i * 7 % 8] end while true do table.sort(t) end",
+        ),
+        (
+            "a long list that moves",
+            "local t = table.create(65000, 1) while true do table.insert(t, 1, 1) table.remove(t, 1) end",
+        ),
+        ("concatenation", "local t = table.create(60000, 'x') while true do table.concat(t) end"),
+        ("copies", "local t = table.create(60000, 1) while true do table.clone(t) end"),
+        ("buffers", "while true do buffer.create(1000000) end"),
+        (
+            "cookies",
+            "local p = table.create(256, string.rep('9', 64)) \
+             while true do pcall(program_of, 'tcp-services', { rate = 1, ports = p }) end",
+        ),
+    ] {
+        let (place, start) = (Place::default(), Instant::now());
+        let clock = move || start.elapsed().as_nanos() as u64;
+        let around = Surroundings::new(Arc::new(clock), place.around.log.clone(), 1);
+        place.file("test.lua", &harmful(body));
+        let policy = place.policy("file = \"test.lua\"").unwrap();
+        let mut engine = Engine::new(&policy, &around, 0).unwrap();
+        let asked = |destination_port| Question { destination_port, ..question(13) };
+        let questions: Vec<Question> = (0..64).map(asked).collect();
+        let mut longest = Duration::ZERO;
+        for round in 0..10_u64 {
+            let began = Instant::now();
+            // Two seconds apart, so that a spent state is made anew.
+            let answers = decide(&mut engine, round * 2_000_000_000, &questions);
+            longest = longest.max(began.elapsed());
+            assert!(answers.len() == 64 && answers.iter().all(|answer| answer.failure.is_some()), "{name}");
+        }
+        println!("{name}: at most {longest:?} for a batch");
+        assert!(longest <= LIMIT, "{name}: {longest:?}");
+        assert_eq!(place.lines().len(), 2, "{name}: once in ten seconds: {:?}", place.lines());
     }
 }
 

@@ -85,6 +85,54 @@ fn half_a_million_prefixes_answer_as_the_oracle_does() {
     assert!(tables[0].1.bytes() > 1 << 20, "{}", tables[0].1.bytes());
 }
 
+/// And more than half a million of IPv6, of lengths 20 to 64, asked both ways.
+#[test]
+#[ignore = "takes long in a development build: cargo xtask held 9"]
+fn more_than_half_a_million_prefixes_of_ipv6_answer_as_the_oracle_does() {
+    const PREFIXES: usize = 600_000;
+    let (place, mut rib, mut n) = (Place::default(), Rib::new(), 0_u128);
+    let scattered = |n: u128| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> 3 | 1 << 125;
+    while rib.len() < PREFIXES {
+        n += 1;
+        let prefix = Prefix::new(scattered(n), 20 + (n % 45) as u8).unwrap();
+        rib.insert(prefix, Label(1 + (n % 60_000) as u32));
+    }
+    let prefixes: Vec<(Prefix<u128>, Label)> = rib.iter().collect();
+    let mut text = String::new();
+    for (prefix, value) in &prefixes {
+        writeln!(text, "{prefix} {}", value.0).unwrap();
+    }
+    place.file("large.txt", &text);
+    place.file(
+        "test.lua",
+        "local large = lpm('large.txt')\nassert(large:prefixes() == 600000)\nfield('value', large, 'source')\n\
+         function decide(q)\n assert(q.value == large:get(q.source))\n\
+         return granted { rate = 1 + (q.value or 0) }\nend",
+    );
+    let policy = place.policy("file = \"test.lua\"\nmemory_mib = 4").unwrap();
+    let mut engine = Engine::new(&policy, &place.around, 0).unwrap();
+    let oracle = Oracle::new(&prefixes);
+    let (mut questions, mut expected) = (Vec::new(), Vec::new());
+    for n in 0..100_000_u128 {
+        let (prefix, _) = prefixes[n as usize * 7919 % prefixes.len()];
+        let src = match n % 4 {
+            0 => prefix.first(),
+            1 => prefix.last(),
+            2 => prefix.last().wrapping_add(1),
+            _ => scattered(n.wrapping_mul(0x85eb_ca6b)),
+        };
+        questions.push(Question::about(Addresses::V6 { src, dst: 1 }));
+        expected.push(1 + oracle.lookup(src).0);
+    }
+    for (answer, expected) in decide(&mut engine, 0, &questions).iter().zip(&expected) {
+        let Decision::Granted { rate_kib_s, .. } = answer.decision else {
+            panic!("{answer:?}: {:?}", place.lines());
+        };
+        assert_eq!(rate_kib_s, *expected);
+    }
+    assert!(expected.iter().filter(|rate| **rate > 1).count() > 50_000);
+}
+
 #[test]
 fn the_files_are_read_again_by_the_next_policy() {
     let place = Place::default();

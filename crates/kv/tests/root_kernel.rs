@@ -245,6 +245,78 @@ fn root_kernel_a_delayed_flush_in_any_spelling() {
 }
 
 #[test]
+fn root_kernel_a_delayed_flush_that_does_not_wait_any_more() {
+    if !ready("root_kernel_a_delayed_flush_that_does_not_wait_any_more") {
+        return;
+    }
+    const VALUE: &str = "VALUE k 0 1\r\na\r\nEND\r\n";
+    let mut lab = Lab::new(&["server"]);
+    let kept = |lab: &mut Lab| {
+        lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+        lab.until_hit("k", VALUE);
+    };
+    let flush = |lab: &mut Lab, request: &str, by_udp: bool| {
+        if by_udp {
+            assert_eq!(lab.udp(request), "OK\r\n");
+        } else {
+            lab.tcp(request, "OK\r\n");
+        }
+    };
+    // Another one takes its place.
+    for by_udp in [false, true] {
+        kept(&mut lab);
+        flush(&mut lab, "flush_all 600\r\n", by_udp);
+        let hits = lab.cache.count("get-hit");
+        // While it waits nothing is served, however often it is asked for.
+        lab.rounds(Duration::from_secs(1));
+        for _ in 0..50 {
+            assert_eq!(lab.udp("get k\r\n"), VALUE);
+        }
+        assert_eq!(lab.cache.count("get-hit"), hits, "UDP {by_udp}");
+        flush(&mut lab, "flush_all\r\n", !by_udp);
+        assert_eq!(lab.udp("get k\r\n"), "END\r\n");
+    }
+    kept(&mut lab);
+    // Of 32 bits this is no time to come.
+    flush(&mut lab, "flush_all 4000000000\r\n", false);
+    kept(&mut lab);
+    // It goes with its memcached.
+    flush(&mut lab, "flush_all 600\r\n", false);
+    lab.restart();
+    lab.wait("another memcached", |lab| {
+        lab.cache.daemon().deaths == 1 && lab.udp_maybe("get k\r\n").is_some()
+    });
+    lab.reconnect();
+    kept(&mut lab);
+}
+
+#[test]
+fn root_kernel_nothing_is_admitted_between_a_write_and_its_answer() {
+    if !ready("root_kernel_nothing_is_admitted_between_a_write_and_its_answer") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    lab.tcp("set k 0 0 1\r\na\r\nset other 0 0 1\r\no\r\n", "STORED\r\nSTORED\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    // Its line is here, its value is not: memcached gives the old one to whoever asks, the daemon too.
+    lab.tcp_begins("set k 0 0 1\r\n");
+    lab.wait("the line", |lab| lab.cache.slot(b"k").1 == 1);
+    let started = std::time::Instant::now();
+    let mut hits = 0;
+    while started.elapsed() < Duration::from_secs(2) {
+        let before = lab.cache.count("get-hit");
+        assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\na\r\nEND\r\n");
+        hits += lab.cache.count("get-hit") - before;
+    }
+    assert_eq!((hits, lab.cache.slot(b"k").1), (0, 1), "kept, and about to be changed");
+    // It is this key alone that waits.
+    lab.until_hit("other", "VALUE other 0 1\r\no\r\nEND\r\n");
+    lab.tcp("b\r\n", "STORED\r\n");
+    assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\nb\r\nEND\r\n");
+}
+
+#[test]
 fn root_kernel_the_next_process_takes_over() {
     if !ready("root_kernel_the_next_process_takes_over") {
         return;

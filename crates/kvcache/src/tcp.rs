@@ -253,22 +253,23 @@ impl Connections {
             return Segment::Pass;
         }
         if !conn.is_blind {
-            match conn.fresh(End::Server, &segment, now_ns) {
-                Fresh::Old => {}
+            let is_followed = match conn.fresh(End::Server, &segment, now_ns) {
+                Fresh::Old => true,
                 // A reset ends it wherever it stands; what was begun ends by the clock.
-                Fresh::Hole if flags.contains(Flags::RST) => {}
+                Fresh::Hole if flags.contains(Flags::RST) => true,
                 // It carries nothing but an acknowledgement.
-                Fresh::Hole if segment.data.is_empty() && !ends => {}
+                Fresh::Hole if segment.data.is_empty() && !ends => true,
                 Fresh::Hole => {
                     counters.one(Counter::TcpHole);
                     return Segment::OutOfOrder;
                 }
-                Fresh::Lost => conn.lose(now_ns, gate, counters),
-                Fresh::Data(data) => {
-                    if conn.answers(data, gate, counters).is_err() {
-                        conn.lose(now_ns, gate, counters);
-                    }
-                }
+                Fresh::Lost => false,
+                Fresh::Data(data) => conn.answers(data, gate, counters).is_ok(),
+            };
+            if !is_followed {
+                conn.lose(now_ns, gate, counters);
+                // It may be the answer to what was not read. Its client does not have it yet, and nothing from before is given any more.
+                gate.shut(now_ns);
             }
             if flags.contains(Flags::ACK) {
                 conn.acknowledged(segment.ack, now_ns, gate);

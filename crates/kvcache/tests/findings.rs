@@ -375,6 +375,19 @@ fn a_reply_that_was_not_seen_ends_after_a_while() {
     assert!(!world.settled());
 }
 
+/// A mutation that came without being read, as in fragments of IP, and that waited for longer than a while: behind its answer nothing from before is given.
+#[test]
+fn an_answer_to_what_was_not_read_voids_what_is_kept() {
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client);
+    assert!(world.hits("k"));
+    // memcached has had bytes that nobody has seen.
+    world.client[0] += 16;
+    assert_eq!(world.says(b"STORED\r\n"), Fate::Pass);
+    assert!(!world.hits("k"));
+    assert_eq!(world.count(Counter::TcpLost), 1);
+}
+
 /// A client on our port is given its answers, and nobody loses his for long.
 #[test]
 fn a_client_on_our_port_mutes_us_for_a_while() {

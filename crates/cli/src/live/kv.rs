@@ -123,8 +123,8 @@ struct Attach {
     /// The same for all sources together
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rate_total: u64,
-    /// TCP connections to memcached that there is room for
-    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
+    /// TCP connections to memcached that there is room for, at most 130559
+    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(16..=130_559))]
     connections: u32,
     /// Longest time that memcached may take to execute a datagram
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]

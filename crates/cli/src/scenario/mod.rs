@@ -147,7 +147,6 @@ fn play(read: &Read, reporter: &mut Reporter, interrupted: &AtomicBool) -> Resul
     let mut people = People::begin(scenario, &lab)?;
     let mut attacks = Attacks::new();
     let granted = warm_up(read, &people, &mut pair, interrupted)?;
-    let declined_came: u64 = people.families.iter().map(|family| family.declined.came.load(Relaxed)).sum();
     let mut stage = Stage {
         read,
         lab: &lab,
@@ -159,7 +158,7 @@ fn play(read: &Read, reporter: &mut Reporter, interrupted: &AtomicBool) -> Resul
         granted,
         newcomers: 0,
         later: 0,
-        declined_came,
+        declined_came: 0,
         interrupted,
     };
     let mut outcomes = Vec::new();

@@ -37,7 +37,7 @@ pub(super) struct Stage<'a> {
     /// Newcomers, and later ones, that have come so far.
     pub(super) newcomers: u32,
     pub(super) later: u32,
-    /// Datagrams of the declined source that had arrived when the last phase was counted.
+    /// Datagrams of the declined source that had arrived when the last phase was counted; none before the first, so what gets through while all ask for the first time is the first's.
     pub(super) declined_came: u64,
     /// Ctrl-C.
     pub(super) interrupted: &'a AtomicBool,

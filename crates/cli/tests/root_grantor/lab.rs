@@ -119,6 +119,17 @@ impl Tidemill {
         *self = Tidemill::start(self.folder.clone(), self.name, &config, inside, self.counters);
     }
 
+    /// Writes these keys into its configuration, the first of which signs, and has it read that.
+    pub(crate) fn keys(&self, ids: &[u8]) {
+        let keys: Vec<String> = ids.iter().map(|id| format!("\"{}\"", key(*id))).collect();
+        let line = format!("keys = [{}]", keys.join(", "));
+        let config = self.read("toml");
+        let config: Vec<&str> =
+            config.lines().map(|old| if old.starts_with("keys = ") { line.as_str() } else { old }).collect();
+        std::fs::write(self.folder.join(format!("{}.toml", self.name)), config.join("\n")).unwrap();
+        self.ask(&["reload"]);
+    }
+
     pub(crate) fn hangup(&self) {
         kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
     }
@@ -259,10 +270,15 @@ fn head(role: &str, name: &str, workers: usize) -> String {
     )
 }
 
+/// A key as it is written, by its number.
+fn key(id: u8) -> String {
+    format!("{id} {}", format!("{id:02x}").repeat(32))
+}
+
 /// Lines that both roles have.
 fn trust(plan: &Plan<'_>) -> String {
     let keys = match plan.decisions {
-        "authenticated" => format!("keys = [\"7 {}\"]\n", "c5".repeat(32)),
+        "authenticated" => format!("keys = [\"{}\"]\n", key(7)),
         _ => String::new(),
     };
     format!("decisions = \"{}\"\n{keys}", plan.decisions)

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod anycast;
+mod crowd;
 mod hostile;
 mod lab;
 #[path = "../root_wire/needs.rs"]
@@ -17,6 +18,7 @@ mod pair;
 #[allow(dead_code)] // shared with another test
 mod raw;
 mod services;
+mod trust;
 
 use lab::{CLIENT, DENIED, Lab, SERVER, script};
 use net::wait_until;

@@ -159,7 +159,7 @@ impl Talk {
 }
 
 /// Sends numbers from the one socket of each pair to the other while something goes on; returns those that did not arrive.
-fn lost_meanwhile(pairs: &[(UdpSocket, UdpSocket)], act: impl FnOnce()) -> Vec<Vec<u32>> {
+pub(crate) fn lost_meanwhile(pairs: &[(UdpSocket, UdpSocket)], act: impl FnOnce()) -> Vec<Vec<u32>> {
     let done = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let send = |from: &UdpSocket| {

@@ -12,7 +12,7 @@
 //! - A decision by a policy that has been replaced, or revoked, since the question was put is not sent: the flow asks again. Its packet is treated as it was
 //!   decided.
 //! - Answers are carried out between two bursts, [`SETTLED`] at most in one turn; decisions are sent when all are.
-//! - Worker 0 also sends what the control side wants said: revocations.
+//! - Worker 0 also sends what the control side wants said: revocations, before what is decided under the version that they begin.
 //!
 //! Outputs: `ip4`, `ip6` (the inputs: inner packets are checked like any other), `lookup4`, `lookup6`.
 
@@ -247,21 +247,23 @@ impl Node for Ask {
         {
             judge.answers(cx.now_ns, |ticket, answer| self.ready.push_back((ticket, answer)));
         }
-        for _ in 0..SETTLED {
-            let Some((ticket, answer)) = self.ready.pop_front() else { break };
-            self.settle(cx, ticket, &answer);
-        }
-        let settings = self.settings.get(cx.reader);
+        // Before what is decided under the version that a revocation begins: Gatekeepers hear of it first.
         if let Some(orders) = &self.orders {
+            let settings = self.settings.get(cx.reader);
             for _ in 0..ORDERS {
                 let Some((peer, message)) = orders.queue.pop() else { break };
                 self.outbox.put(cx, settings, &mut self.counters, peer, message);
             }
         }
+        for _ in 0..SETTLED {
+            let Some((ticket, answer)) = self.ready.pop_front() else { break };
+            self.settle(cx, ticket, &answer);
+        }
         if !self.ready.is_empty() {
             // What was answered together is said together: in the turn that carries out the last of it.
             cx.wake_at(cx.now_ns);
         } else {
+            let settings = self.settings.get(cx.reader);
             self.outbox.flush(cx, settings, &mut self.counters);
             self.judge.as_ref().and_then(Judge::due_ns).into_iter().for_each(|due_ns| cx.wake_at(due_ns));
         }

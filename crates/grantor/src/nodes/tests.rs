@@ -1,10 +1,10 @@
 //! Outer packets through the three nodes in an engine: what goes on, what is asked, what is dropped and under which name, what Gatekeepers are told. The
 //! policy is asked in line, so every run is the same.
 
-use crate::control::{GrantorControl, Preparation, Run};
+use crate::control::{GrantorControl, Orders, Preparation, Run};
 use crate::section::GrantorSection;
 use crate::tally::Counter;
-use crate::voice::Voice;
+use crate::voice::{Peer, Voice};
 use crate::wiring::splice;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Packet, Pool};
-use tidemill_decision::authenticated::{Header, Message, Writer};
+use tidemill_decision::authenticated::{Header, Message, Range, Writer};
 use tidemill_decision::keys::{Direction, Ends, Keyring};
 use tidemill_decision::replay::Stamp;
 use tidemill_decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT, Verdict as Said};
@@ -105,6 +105,8 @@ struct Wire {
     sent: Arc<Mutex<Vec<Out>>>,
     counters: PortCounters,
     voice: Arc<Voice>,
+    orders: Arc<Orders>,
+    said: Vec<(Peer, Message)>,
     raise_ns: Option<u64>,
 }
 
@@ -116,6 +118,7 @@ impl Port for Wire {
     fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
         let Some((time_ns, packets)) = self.input.pop_front() else { return Ok(RxStatus::Ended) };
         if self.raise_ns == Some(time_ns) {
+            self.said.drain(..).for_each(|order| self.orders.queue.push(order).unwrap());
             self.voice.raise(time_ns);
         }
         for ip in packets {
@@ -156,8 +159,9 @@ struct Bench {
     domain: Domain,
     control: GrantorControl,
     folder: tempfile::TempDir,
-    /// The policy's version rises before the burst of this time.
+    /// The policy's version rises before the burst of this time, and this is given to worker 0.
     raise_ns: Option<u64>,
+    said: Vec<(Peer, Message)>,
 }
 
 impl Bench {
@@ -168,7 +172,7 @@ impl Bench {
         let log = Arc::new(|_: &str| ());
         let section = section(more);
         let control = GrantorControl::new(&section, folder.path(), 1, &domain, Run::Repeatable, log).unwrap();
-        Bench { domain, control, folder, raise_ns: None }
+        Bench { domain, control, folder, raise_ns: None, said: Vec::new() }
     }
 
     /// Has the nodes see bursts at their times, then some that start the clock; what came out where.
@@ -200,6 +204,8 @@ impl Bench {
                 sent: sent.clone(),
                 counters: PortCounters::default(),
                 voice: self.control.voice.clone(),
+                orders: self.control.orders.clone(),
+                said: self.said.clone(),
                 raise_ns: self.raise_ns,
             };
             vec![Box::new(wire) as Box<dyn Port>]
@@ -231,8 +237,12 @@ fn section(more: &str) -> GrantorSection {
     toml::from_str(&format!("{gates}\n{keys}\n{more}\n{policy}file = \"p.lua\"\n")).unwrap()
 }
 
-/// What a datagram of ours says, with whom it goes to.
+/// What a datagram of ours says, with whom it goes to; by the first version.
 fn heard(ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
+    heard_by(START / SECOND - 2, ip, now_ns)
+}
+
+fn heard_by(version: u64, ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
     let v6 = ip[0] >> 4 == 6;
     let (source, destination, at): (IpAddr, IpAddr, usize) = if v6 {
         let packet = ipv6::Packet::new_checked(ip).unwrap();
@@ -246,7 +256,7 @@ fn heard(ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
     assert_eq!((datagram.src_port(), datagram.dst_port()), (GRANTOR_PORT, GATEKEEPER_PORT));
     let ends = Ends { source: (source, GRANTOR_PORT), destination: (destination, GATEKEEPER_PORT) };
     let header = Header::read(datagram.payload(), Direction::ToGatekeeper).unwrap();
-    assert_eq!(u64::from(header.policy_version), START / SECOND - 2);
+    assert_eq!(u64::from(header.policy_version), version);
     let keys = Keyring::parse(&key()).unwrap();
     let opened = keys.open(&header, datagram.payload(), &ends, (now_ns, SECOND)).unwrap();
     (destination, opened.map(Result::unwrap).collect())
@@ -447,6 +457,28 @@ fn what_waits_when_the_version_rises_is_not_sent() {
     }
 }
 
+/// A revocation comes before what is decided under the version that it begins, though both wait in one turn.
+#[test]
+fn a_revocation_is_said_before_what_is_decided_under_it() {
+    for v6 in [0, 1] {
+        let mut bench = Bench::new(GRANT, "");
+        let below = (START / SECOND) as u32 - 1;
+        let everything = Range::new(ip(["0.0.0.0", "::"][v6]), 0).unwrap();
+        let revoke = Message::Revoke { to: everything, below };
+        let peer = Peer { gatekeeper: ip(GATE[v6]), ours: ip(OURS[v6]), interface: 0 };
+        (bench.raise_ns, bench.said) = (Some(START), vec![(peer, revoke)]);
+        let (_, out) = bench.run(vec![(START, vec![outer(GATE[v6], 41, 0, &inner(v6, 1, 0))])]);
+        let said: Vec<Message> = out
+            .iter()
+            .filter(|(to, _)| to.starts_with("lookup"))
+            .flat_map(|(_, ip)| heard_by(below.into(), ip, START).1)
+            .collect();
+        let verdict =
+            Said::Granted { rate_kib_s: 100, expire_s: 60, renew_ms: 1000, step_ms: 500, direct: false };
+        assert_eq!(said, [revoke, Message::Decision(Decision { flow: flow(v6), verdict })]);
+    }
+}
+
 #[test]
 fn who_is_refused_or_fails_does_not_get_through() {
     for (script, reason, told) in [
@@ -595,7 +627,7 @@ fn a_policy_that_hangs_gets_the_fail_safe() {
     let run = Run::Live { clock: Arc::new(|| START - 2 * SECOND), seed: 1 };
     let control =
         GrantorControl::new(&section(more), folder.path(), 1, &domain, run, Arc::new(|_: &str| ())).unwrap();
-    let mut bench = Bench { domain, control, folder, raise_ns: None };
+    let mut bench = Bench { domain, control, folder, raise_ns: None, said: Vec::new() };
     let (_, out) = bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
     assert_eq!(out[0], ("ip4", inner(0, 1, 0)));
     let verdict =

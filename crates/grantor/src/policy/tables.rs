@@ -22,6 +22,10 @@ pub struct PrefixTable {
 
 impl PrefixTable {
     fn load(path: &Path, name: &str, column: LabelBy) -> Result<PrefixTable, PolicyError> {
+        // Opening a pipe would wait for whoever writes to it, and a device may have no end.
+        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(PolicyError::config("policy", format!("{name}: not a file")));
+        }
         let options =
             LoadOptions { label_by: column, synthetic: Synthetic::Single, ..LoadOptions::default() };
         let loaded = tidemill_feed::load(path, &options)?;
@@ -191,6 +195,11 @@ mod tests {
             assert!(error(path, "value").contains("in the configuration's folder"), "{path}");
         }
         assert!(error("bad.txt", "colour").contains("no column"));
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink("/dev/null", folder.path().join("device.txt")).unwrap();
+            assert!(error("device.txt", "value").contains("device.txt: not a file"));
+        }
         drop(folder);
     }
 }

@@ -96,8 +96,8 @@ impl Asker {
     }
 
     /// Seconds until a `flush_all` for later takes effect, whoever asked for it; 0: none waits. memcached tells the second of its own clock,
-    /// which began 60 before its uptime did; one that does not tell it has none. And its connections.
-    pub(super) fn flush_in(&mut self) -> io::Result<(u64, Counted)> {
+    /// which began 60 before its uptime did; `None`: it does not tell it. And its connections.
+    pub(super) fn flush_in(&mut self) -> io::Result<(Option<u64>, Counted)> {
         const CLOCK_AHEAD: u64 = 60;
         self.stream.write_all(b"stats settings\r\nstats\r\n")?;
         let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
@@ -107,7 +107,7 @@ impl Asker {
         let seconds = |(at, uptime): (u64, u64)| {
             (at.saturating_add(1)).saturating_sub(uptime.saturating_add(CLOCK_AHEAD))
         };
-        Ok((oldest.zip(uptime).map_or(0, seconds), Counted { taken, open }))
+        Ok((oldest.zip(uptime).map(seconds), Counted { taken, open }))
     }
 
     /// Which protocols it takes (`-B`), if it tells.

@@ -334,6 +334,8 @@ impl Cache {
     /// Asks memcached for a `flush_all` that is still to come: somebody may have asked for it whom the programs have not seen, or not
     /// followed. False: there was no answer.
     fn flushes(&mut self) -> bool {
+        // Before the question. The time first: whoever has raised it has said before that what he saw is under way.
+        let (waits, is_settled) = (self.state.get(state::FLUSH_UNTIL), self.state.is_settled());
         let asker = self.server.as_mut().and_then(|server| server.asker.as_mut());
         let Some(Ok((seconds, counted))) = asker.map(Asker::flush_in) else {
             self.lost();
@@ -353,7 +355,15 @@ impl Cache {
             }
             (server.is_asked, server.is_told) = (true, false);
         }
-        if seconds > 0 {
+        // None waits any more: it had its effect, another one has taken its place, or it went with the memcached before.
+        if seconds == Some(0)
+            && is_settled
+            && waits > now_ns()
+            && self.state.clear(state::FLUSH_UNTIL, waits)
+        {
+            self.state.void();
+        }
+        if let Some(seconds) = seconds.filter(|seconds| *seconds > 0) {
             let settle = self.state.get(state::SETTLE);
             let until = seconds.saturating_add(2).saturating_mul(1000 * MS).saturating_add(settle);
             let until = now_ns().saturating_add(until);

@@ -81,7 +81,7 @@ pub(super) mod why {
 pub(super) const BLIND: [&str; 6] = [
     "it was not seen from its start",
     "a request that is not understood, or that prints what could look like answers",
-    "urgent data, or IP options",
+    "urgent data, IP options, or a segment in parts",
     "a segment has come another way",
     "it was opened by a SYN cookie",
     "its ends were used again while nothing was served",

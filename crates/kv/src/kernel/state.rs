@@ -36,6 +36,16 @@ impl State {
         self.map.words()[word].fetch_max(value, SeqCst);
     }
 
+    /// Nothing of a word is left, if it is still what it was.
+    pub(super) fn clear(&self, word: usize, was: u64) -> bool {
+        self.map.words()[word].compare_exchange(was, 0, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Whether all that may change everything is executed, of what the programs have seen.
+    pub(super) fn is_settled(&self) -> bool {
+        self.get(state::HOLD) == 0 && self.get(state::NOT_BEFORE) <= now_ns()
+    }
+
     /// Everything is void.
     pub(super) fn void(&self) {
         self.add(state::EPOCH, 1);

@@ -103,6 +103,29 @@ impl Segments {
         self.theirs = self.theirs.wrapping_sub(1);
     }
 
+    /// One in two fragments of IP.
+    pub(crate) fn in_fragments(&self, at: u32, flags: u8, data: &[u8], later_first: bool) {
+        let frame = self.frame(at, flags, &[], data);
+        let (head, payload) = frame.split_at(14 + 20);
+        // Its place is counted by eight bytes.
+        let (one, two) = payload.split_at(24);
+        let part = |field: u16, bytes: &[u8]| {
+            let mut part = head.to_vec();
+            part[16..18].copy_from_slice(&(20 + bytes.len() as u16).to_be_bytes());
+            part[20..22].copy_from_slice(&field.to_be_bytes());
+            part[24..26].fill(0);
+            let check = sum(&[&part[14..]]);
+            part[24..26].copy_from_slice(&check.to_be_bytes());
+            part.extend(bytes);
+            part
+        };
+        let mut parts = [part(0x2000, one), part(3, two)];
+        if later_first {
+            parts.reverse();
+        }
+        parts.iter().for_each(|part| self.raw.send(part));
+    }
+
     fn frame(&self, at: u32, flags: u8, options: &[u8], data: &[u8]) -> Vec<u8> {
         let mut tcp = self.port.to_be_bytes().to_vec();
         tcp.extend(PORT.to_be_bytes());

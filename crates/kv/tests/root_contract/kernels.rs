@@ -3,6 +3,7 @@
 use super::mutations::{To, all};
 use crate::contract::lab::{Lab, turn};
 use crate::contract::pair::{PATIENCE, Pair};
+use crate::contract::segments::{ACK, PSH, RST, Segments};
 use crate::contract::wire::{self, Ask, Mode, SPEECHES, Said, Speech};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,38 @@ fn half_a_value_is_not_ended_by_another_client() {
     let (answer, v, k) = &said[1];
     assert_eq!((answer, v), (&None, &None), "memcached by itself");
     assert!(k.as_ref().is_some_and(|k| k.ends_with(b"set v 0 0 1\r\nb")), "{k:?}");
+}
+
+/// A segment in fragments of IP is not read: it voids what it writes, its connection is not followed from then on, and what comes behind it comes through.
+#[test]
+#[allow(clippy::single_range_in_vec_init)] // an order of one part is an order
+fn segments_in_fragments() {
+    let Some(_turn) = turn("segments_in_fragments") else { return };
+    let lab = Lab::cached();
+    let mut pair = Pair::new(&lab);
+    for (port, later_first) in [(40_006, false), (40_007, true)] {
+        pair.given(b"parts", 0, 0, b"before");
+        let blind = |lab: &Lab| lab.cache.as_ref().unwrap().count("tcp-blind");
+        let before = blind(&lab);
+        let mut tcp = Segments::connect(&lab, port, 1_000);
+        let mut at = 1;
+        for (number, value) in ["first", "again", "third"].into_iter().enumerate() {
+            let stream = format!("set parts 0 0 5\r\n{value}\r\n");
+            tcp.said.clear();
+            if number == 0 {
+                tcp.in_fragments(at, ACK | PSH, stream.as_bytes(), later_first);
+            } else {
+                tcp.deliver(at, stream.as_bytes(), &[0..stream.len()]);
+            }
+            tcp.until(b"STORED\r\n");
+            at += stream.len() as u32;
+            let _ = pair.plain.tcp(stream.as_bytes());
+            pair.reads(b"parts", &format!("{value}, the later one first {later_first}"));
+        }
+        assert_eq!((blind(&lab) - before, lab.cache.as_ref().unwrap().count("tcp-out-of-order")), (1, 0));
+        tcp.segment(at, RST | ACK, b"");
+    }
+    lab.warm(b"parts");
 }
 
 /// Whatever a datagram holds, the answer is memcached's, and so is silence.

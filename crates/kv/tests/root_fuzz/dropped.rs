@@ -1,7 +1,8 @@
-//! What is dropped, all of it: KERNEL.md has this list, each with why it cannot pass. Whatever else is malformed goes to memcached as it came.
+//! What is dropped, all of it: KERNEL.md has this list, each with why it cannot pass. Whatever else is malformed goes to memcached as it came. And what is not
+//! followed, or not believed, of what passes.
 
 use super::streams::{CLIENT, EGRESS, PUSH, SERVER, SYN_ACK, segment};
-use super::{DROP, PASS, frame, udp};
+use super::{DROP, PASS, TX, admit, frame, udp};
 use crate::lab::{Lab, ready};
 use std::time::Duration;
 
@@ -193,4 +194,94 @@ fn root_fuzz_forged_segments_blind_nobody() {
     std::thread::sleep(Duration::from_millis(3200));
     assert_eq!(two.comes(9, SERVER, PUSH, SET, true), PASS);
     assert_eq!(lab.cache.count("tcp-blind"), before + 1);
+}
+
+/// A segment in parts comes to memcached without being read: its connection is not followed from then on, unless its number cannot be the connection's own.
+#[test]
+fn root_fuzz_segments_in_parts_are_not_followed() {
+    if !ready("dropped::root_fuzz_segments_in_parts_are_not_followed") {
+        return;
+    }
+    let lab = Lab::new(&["server"]);
+    // `field`: of the IPv4 header, whether more comes, and where this is.
+    let is_followed = |known: &Known<'_>, ahead: u32, field: u16| {
+        let numbers = (CLIENT.wrapping_add(ahead), SERVER);
+        let mut part = segment(false, known.port, true, numbers, PUSH, SET);
+        part[20..22].copy_from_slice(&field.to_be_bytes());
+        assert_eq!(lab.cache.object().run_once(&part, known.interface).unwrap().0.action, PASS);
+        known.is_followed()
+    };
+    let one = Known::new(&lab, 10_004);
+    for ahead in [1 << 30 | 1, 1 << 31, 3 << 30] {
+        assert!(is_followed(&one, ahead, 0x2000), "{ahead}");
+    }
+    assert!(is_followed(&one, 0, 0x2005), "whose a later one is nobody can say");
+    assert!(!is_followed(&one, 0, 0x2000));
+    let two = Known::new(&lab, 10_005);
+    assert!(!is_followed(&two, 0_u32.wrapping_sub(10), 0x2000), "it may end behind what was read");
+    // Behind a header of IPv6 that is not read.
+    let opening = segment(true, 10_006, false, (SERVER - 1, CLIENT), SYN_ACK, &[]);
+    assert_eq!(lab.cache.object().run_egress(EGRESS, &opening).unwrap() as i32, -1);
+    let mut behind = segment(true, 10_006, true, (CLIENT, SERVER), PUSH, SET);
+    let length = (8 + 20 + SET.len() as u16).to_be_bytes();
+    behind[18..20].copy_from_slice(&length);
+    behind[20] = 60;
+    drop(behind.splice(54..54, [6, 0, 1, 4, 0, 0, 0, 0]));
+    let before = lab.cache.count("tcp-blind");
+    assert_eq!(lab.cache.object().run_once(&behind, interface()).unwrap().0.action, PASS);
+    assert_eq!(lab.cache.count("tcp-blind"), before + 1);
+}
+
+/// An answer to nothing that was seen: what it answers has come another way. Nothing that was kept before is served when its client has it.
+#[test]
+fn root_fuzz_an_answer_to_nothing_voids_what_is_kept() {
+    if !ready("dropped::root_fuzz_an_answer_to_nothing_voids_what_is_kept") {
+        return;
+    }
+    const PORT: u16 = 10_007;
+    let mut lab = Lab::new(&["server"]);
+    let interface = interface();
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    let leaves = |lab: &Lab, sequence: u32, flags: u8, bytes: &[u8]| {
+        let sent = segment(false, PORT, false, (sequence, CLIENT), flags, bytes);
+        assert_eq!(lab.cache.object().run_egress(EGRESS, &sent).unwrap() as i32, -1);
+    };
+    let get = frame(0, false, 17, &udp(1, b"get k\r\n"));
+    let asked = |lab: &Lab| lab.cache.object().run_once(&get, interface).unwrap().0.action;
+    admit(&mut lab, interface, "k");
+    leaves(&lab, SERVER - 1, SYN_ACK, &[]);
+    assert_eq!(asked(&lab), TX);
+    leaves(&lab, SERVER, PUSH, b"STORED\r\n");
+    assert_eq!(lab.cache.count("tcp-deaf"), 1);
+    // The lease is a new one.
+    lab.cache.round().unwrap();
+    assert_eq!(asked(&lab), PASS);
+}
+
+/// Of a datagram with one mutation among other requests only the mutation's own answer says that it is executed.
+#[test]
+fn root_fuzz_answers_to_other_requests_release_nothing() {
+    if !ready("dropped::root_fuzz_answers_to_other_requests_release_nothing") {
+        return;
+    }
+    let lab = Lab::new(&["server"]);
+    let waits = || lab.cache.slot(b"\0").1;
+    let (get, set) = (binary(0, 0, 1, 0), binary(1, 8, 1, 1));
+    let sent = frame(0, false, 17, &udp(7, &[&get[..], &set, &get].concat()));
+    assert_eq!(lab.cache.object().run_once(&sent, interface()).unwrap().0.action, PASS);
+    assert_eq!(waits(), 1);
+    let answered = |opcode: u8| {
+        let mut reply = vec![0x81, opcode];
+        reply.resize(24, 0);
+        let mut data = udp(7, &reply);
+        // From the server; sums stay the same.
+        data[..4].rotate_left(2);
+        let mut sent = frame(0, false, 17, &data);
+        sent[26..34].rotate_left(4);
+        assert_eq!(lab.cache.object().run_egress(EGRESS, &sent).unwrap() as i32, -1);
+    };
+    answered(0);
+    assert_eq!(waits(), 1, "the first get's");
+    answered(1);
+    assert_eq!(waits(), 0);
 }
