@@ -153,8 +153,8 @@ reasons! {
     FilterSourceLimit = "filter-source-limit": "its source (of IPv6: its /64) has as many connections as filter.states_per_source allows",
     FilterMalformed = "filter-malformed": "ends before its ports or flags, has port 0, lengths that contradict, or goes to itself",
     FilterHeaders = "filter-headers": "IPv6 extension headers that cannot be followed, or a routing header that would send it on",
-    FilterFragmentRefused = "filter-fragment-refused": "a fragment of a packet whose first one was refused, that overlaps another, or that came when too many were waiting",
-    FilterFragmentTimeout = "filter-fragment-timeout": "a fragment whose first one, with the ports, never came",
+    FilterFragmentRefused = "filter-fragment-refused": "a fragment of a packet whose first one was refused, that overlaps another, or that came before it where none may wait (filter.fragments = 0)",
+    FilterFragmentTimeout = "filter-fragment-timeout": "a fragment whose first one, with the ports, did not come in time, or before others needed the room",
     FilterHandoverFull = "filter-handover-full": "the worker that its connection belongs to fell behind",
     // The cache in front of a memcached.
     KvHalfCommand = "kv-half-command": "half a command to memcached in a datagram: memcached would go on with it in anybody's next one",

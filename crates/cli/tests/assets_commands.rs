@@ -229,6 +229,53 @@ fn a_switch_is_looked_at_too_and_does_what_it_did() {
     assert!(!messages.is_empty() && report["assets"]["known-hosts"].as_u64().unwrap() > 0, "{report}");
 }
 
+/// An example's configuration, with the capture where it is and the files that it names beside it.
+fn example(folder: &Folder, role: &str, files: &[&str]) -> String {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(role);
+    for file in files {
+        std::fs::copy(from.join(file), folder.path(file)).unwrap();
+    }
+    let text = std::fs::read_to_string(from.join(format!("{role}.toml"))).unwrap();
+    text.replace("\"../router/capture.pcapng.zst\"", &format!("{:?}", capture().display().to_string()))
+}
+
+/// Beside the other roles, too: all that comes in is seen, and what becomes of it stays what it was.
+#[test]
+fn every_role_is_looked_at_and_does_what_it_did() {
+    let input = capture().display().to_string();
+    let mitigator = format!(
+        "version = 1\nrole = \"mitigator\"\n[[port]]\nname = \"outside\"\nkind = \"pcap\"\ninput = {input:?}\n\
+        [[port]]\nname = \"inside\"\nkind = \"pcap\"\noutput = \"out.pcap\"\n[mitigator]\noutside = \"outside\"\ninside = \"inside\"\n"
+    );
+    let roles: &[(&str, &[&str])] =
+        &[("nat", &[]), ("filter", &["filter.rules", "bad.txt"]), ("gatekeeper", &[]), ("mitigator", &[])];
+    for &(role, files) in roles {
+        let folder = Folder::new();
+        let text = if role == "mitigator" { mitigator.clone() } else { example(&folder, role, files) };
+        folder.write("plain.toml", &text);
+        let plain = folder.ok("run plain.toml --json").json().pop().unwrap();
+        let (messages, report) = collected(&folder, |collector| format!("{text}\n[assets]\n{collector}"));
+        for key in ["in", "made", "out", "consumed", "dropped"] {
+            assert_eq!(report[key], plain[key], "{role}: {key}");
+        }
+        let seen = [&report["ipfix"]["packets"], &report["assets"]["packets"]];
+        assert!(seen.iter().all(|packets| **packets == report["in"]), "{role}: {report}");
+        assert!(!messages.is_empty() && report["in"].as_u64() > Some(2000), "{role}: {report}");
+    }
+    // Those that need interfaces, or a language for policies.
+    let roles: &[(&str, &[&str])] = match cfg!(feature = "lua") {
+        true => &[("kvcache", &[]), ("grantor", &["deny.txt", "outer.pcapng.zst"])],
+        false => &[("kvcache", &[])],
+    };
+    for &(role, files) in roles {
+        let folder = Folder::new();
+        let text = example(&folder, role, files);
+        folder.write("run.toml", format!("{text}\n[assets]\n[ipfix]\ncollector = \"192.0.2.9:4739\"\n"));
+        let said = folder.ok("check run.toml").out;
+        assert!(said.contains("fingerprints, flows to 192.0.2.9:4739"), "{role}: {said}");
+    }
+}
+
 #[test]
 fn what_runs_is_asked() {
     let folder = Folder::new();

@@ -79,9 +79,14 @@ impl Packet {
 fn classbenchs_first_matches_are_the_filters() {
     let Some(data) = data("classbenchs_first_matches_are_the_filters") else { return };
     let read = |name: &str| zstd::decode_all(&std::fs::read(data.join(name)).unwrap()[..]).unwrap();
-    for (name, rules) in
-        [("wustl-acl1", 753), ("wustl-fw1", 270), ("wustl-ipc1", 1550), ("wustl-acl1_10K", 9603)]
-    {
+    for (name, rules) in [
+        ("wustl-acl1", 753),
+        ("wustl-fw1", 270),
+        ("wustl-ipc1", 1550),
+        ("wustl-acl1_10K", 9603),
+        ("wustl-fw1_10K", 9311),
+        ("wustl-ipc1_10K", 9037),
+    ] {
         let text = read(&format!("{name}.rules.zst"));
         let mut lab = Lab::new(
             "block all\nload \"set\" format classbench pass in\npass out all no state\n",

@@ -1,7 +1,7 @@
 //! The packet filter in the NAT's place: real programs get through where its rules let them, and nobody else does.
 
 use crate::lab::{ALICE, BOB, FAR, Lab};
-use crate::{at, bytes, exchange, go_on, pairs, talk, trace, turn, warm_up};
+use crate::{answered, asked, at, bytes, exchange, go_on, pairs, talk, trace, turn, warm_up};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpStream};
@@ -118,18 +118,32 @@ fn real_programs_through_a_filter() {
 }
 
 /// A box dies, and another one goes on with what it has written, whoever speaks first.
-#[test]
-fn connections_go_on_after_a_failover() {
-    let Some(_turn) = turn("connections_go_on_after_a_failover") else { return };
-    let mut lab = Lab::filter(1, RULES, "handover = \"sessions\"\nhandover_s = 1\n");
+fn fail_over(workers: usize) {
+    let mut lab = Lab::filter(workers, RULES, "handover = \"sessions\"\nhandover_s = 1\n");
     let pairs = pairs(&lab, BOB, 80);
+    // What nobody has answered is not handed over.
+    let datagrams = asked(&lab);
+    answered(&datagrams);
     // More than the windows that are in the file.
     let said = lab.replace(|| talk(&pairs, 300_000));
     let line = said.lines().find(|line| line.contains(" connections go on, 0 do not fit this configuration"));
     assert!(line.is_some(), "{said}");
     // No rule would let in what is outside.
     go_on(pairs, true);
+    answered(&datagrams);
     lab.end();
+}
+
+#[test]
+fn connections_go_on_after_a_failover() {
+    let Some(_turn) = turn("connections_go_on_after_a_failover") else { return };
+    fail_over(1);
+}
+
+#[test]
+fn connections_go_on_after_a_failover_with_two_workers() {
+    let Some(_turn) = turn("connections_go_on_after_a_failover_with_two_workers") else { return };
+    fail_over(2);
 }
 
 /// A box dies, and another one that knows nothing takes its place: where rules say `flags any`, connections go on with the next segment from inside.

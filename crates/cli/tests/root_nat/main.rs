@@ -1,21 +1,26 @@
 //! A NAT between the kernels of two inside hosts and of the Internet, with real programs: TCP, UDP, DNS, ping, traceroute, hairpins, fragments, a
-//! server inside, one worker and two; and a packet filter in its place. Needs root.
+//! server inside, floods, one worker and two; and a packet filter in its place. Needs root.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
 
 mod dns;
 mod filter;
+mod floods;
 mod lab;
 #[path = "../root_wire/needs.rs"]
 mod needs;
 #[path = "../root_wire/net.rs"]
 #[allow(dead_code)] // shared with another test
 mod net;
+#[path = "../root_wire/raw.rs"]
+#[allow(dead_code)] // shared with another test
+mod raw;
 
 use lab::{ALICE, BOB, FAR, ISP, Lab, POOL};
+use rustix::io::Errno;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -187,21 +192,94 @@ fn real_programs_through_two_workers() {
     services(2, 1_000_000);
 }
 
-/// A box dies, and another one goes on with what it has written: connections live, whoever speaks first.
-#[test]
-fn connections_go_on_after_a_failover() {
-    let Some(_turn) = turn("connections_go_on_after_a_failover") else { return };
-    let mut lab = Lab::start(1, "handover = \"sessions\"\nhandover_s = 1\n");
+/// A box dies, and another one goes on with what it has written: connections live, whoever speaks first, and so do mappings of datagrams.
+fn fail_over(workers: usize) {
+    let mut lab = Lab::start(workers, "handover = \"sessions\"\nhandover_s = 1\n");
     // Out by a mapping, and in by a static one.
     let pairs = pairs(&lab, POOL, 8080);
+    let datagrams = asked(&lab);
     let said = lab.replace(|| talk(&pairs, 300_000));
     let line = said.lines().find(|line| line.contains("sessions go on, 0 do not fit this configuration"));
     let number =
         line.and_then(|line| line.split(" sessions go on").next()?.rsplit(' ').next()?.parse::<u32>().ok());
-    assert!(number.is_some_and(|number| number >= 4), "{said}");
+    assert!(number.is_some_and(|number| number >= 6), "{said}");
     // Without the sessions nothing that is outside would come in.
     go_on(pairs, true);
+    answered(&datagrams);
     lab.end();
+}
+
+#[test]
+fn connections_go_on_after_a_failover() {
+    let Some(_turn) = turn("connections_go_on_after_a_failover") else { return };
+    fail_over(1);
+}
+
+#[test]
+fn connections_go_on_after_a_failover_with_two_workers() {
+    let Some(_turn) = turn("connections_go_on_after_a_failover_with_two_workers") else { return };
+    fail_over(2);
+}
+
+/// Where no port is free a host is told so (RFC 5508, REQ-8), and what has one goes on.
+#[test]
+fn who_gets_no_port_is_told() {
+    let Some(_turn) = turn("who_gets_no_port_is_told") else { return };
+    let lab = Lab::start(1, "ports = \"5000-5003\"\n");
+    let patience = Some(Duration::from_secs(5));
+    for v6 in [0, 1] {
+        warm_up(&lab, v6);
+        let remote = lab.far.udp(at(FAR[v6], 53));
+        remote.set_read_timeout(patience).unwrap();
+        let ask = || {
+            let socket = lab.alice.udp(at(ALICE[v6], 0));
+            socket.set_read_timeout(patience).unwrap();
+            socket.connect(at(FAR[v6], 53)).unwrap();
+            socket.send(b"who am I?").unwrap();
+            socket
+        };
+        let mut buffer = [0; 100];
+        let mut have = Vec::new();
+        for _ in 0..4 {
+            let socket = ask();
+            let (_, looks) = remote.recv_from(&mut buffer).unwrap();
+            assert!(looks.ip() == at(POOL[v6], 0).ip() && (5000..=5003).contains(&looks.port()), "{looks}");
+            have.push((socket, looks));
+        }
+        let told = ask().recv(&mut buffer).unwrap_err();
+        let prohibited = [Errno::HOSTUNREACH, Errno::ACCESS][v6];
+        assert_eq!(told.raw_os_error(), Some(prohibited.raw_os_error()), "{told}");
+        for (socket, looks) in &have {
+            remote.send_to(b"you", looks).unwrap();
+            let len = socket.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..len], b"you");
+        }
+    }
+    let said = lab.end();
+    assert!(said["dropped"]["nat-ports-exhausted"].as_u64() >= Some(2), "{said}");
+}
+
+/// Of each family a socket of Alice's, one far away that it has asked, and what she looked like there.
+fn asked(lab: &Lab) -> [(UdpSocket, UdpSocket, SocketAddr); 2] {
+    [0, 1].map(|v6: usize| {
+        let (client, remote) = (lab.alice.udp(at(ALICE[v6], 5000)), lab.far.udp(at(FAR[v6], 53)));
+        for socket in [&client, &remote] {
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        }
+        client.send_to(b"question", at(FAR[v6], 53)).unwrap();
+        let (_, looks) = remote.recv_from(&mut [0; 10]).unwrap();
+        (client, remote, looks)
+    })
+}
+
+/// Answers come.
+fn answered(datagrams: &[(UdpSocket, UdpSocket, SocketAddr); 2]) {
+    for (client, remote, looks) in datagrams {
+        remote.send_to(b"answer", looks).unwrap();
+        let mut buffer = [0; 10];
+        let len = client.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], b"answer");
+    }
 }
 
 /// Until neighbors know each other.

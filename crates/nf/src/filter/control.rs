@@ -485,6 +485,11 @@ impl FilterControl {
     /// # Errors
     /// Rules name one that is not there any more; nothing has changed then.
     pub fn interfaces(&mut self, interfaces: &Interfaces) -> Result<(), FilterError> {
+        // A link that comes or goes, or another address, is nothing to rules: what they have counted stays.
+        let vrfs = interfaces.iter().map(|interface| interface.vrf);
+        if names(interfaces) == self.names && vrfs.eq(self.rules().vrfs().iter().copied()) {
+            return Ok(());
+        }
         let (_, times) = settings::check(&self.section)?;
         let path = path_of(&self.section);
         let around = Surroundings { interfaces, workers: self.workers, domain: &self.domain };

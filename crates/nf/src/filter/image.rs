@@ -235,6 +235,7 @@ fn saved<A: Net<W>, const W: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::control::Half;
     use crate::filter::tcp::{Segment, flag};
     use crate::filter::{Fate, FilterControl, FilterError, FilterSection, Ways};
     use std::net::Ipv4Addr;
@@ -247,24 +248,50 @@ mod tests {
     const INWARD: Ways = Ways { from: 1, to: 0 };
 
     fn control(workers: usize, names: [&str; 2], rules: &str, secret: u128) -> FilterControl {
+        sized(100, workers, names, rules, secret)
+    }
+
+    /// One with room for so many connections.
+    fn sized(states: usize, workers: usize, names: [&str; 2], rules: &str, secret: u128) -> FilterControl {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rules");
         std::fs::write(&path, rules).unwrap();
         let list = vec![Interface::of_port(0, names[0]), Interface::of_port(1, names[1])];
-        let section =
-            FilterSection { rules: Some(path), states: 100, half_open: 50, ..FilterSection::default() };
+        let section = FilterSection { rules: Some(path), states, half_open: 50, ..FilterSection::default() };
         FilterControl::with_secret(&section, &Interfaces::new(list, 2), workers, &Domain::new(), secret)
             .unwrap()
     }
 
     fn udp(from: (u8, u16), to: (u8, u16)) -> Vec<u8> {
+        datagram4((from.0.into(), from.1), (to.0.into(), to.1))
+    }
+
+    /// From a host by its number and a port to another one.
+    fn datagram4(from: (u32, u16), to: (u32, u16)) -> Vec<u8> {
         let mut bytes = vec![0; 28];
-        let [source, destination] = [from.0, to.0].map(|last| Ipv4Addr::new(10, 0, 0, last));
+        let [source, destination] = [from.0, to.0].map(|host| Ipv4Addr::from(0x0a00_0000 + host));
         ipv4::Repr::new(source, destination, Protocol::UDP, 8).emit(&mut bytes).unwrap();
-        bytes[20..22].copy_from_slice(&from.1.to_be_bytes());
-        bytes[22..24].copy_from_slice(&to.1.to_be_bytes());
-        bytes[25] = 8;
+        ports(&mut bytes[20..], from.1, to.1);
         bytes
+    }
+
+    /// The same of IPv6, where each host has a link of its own.
+    fn datagram6(from: (u32, u16), to: (u32, u16)) -> Vec<u8> {
+        let mut bytes = vec![0; 48];
+        bytes[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 8, 17, 64]);
+        for (at, host) in [(8, from.0), (24, to.0)] {
+            bytes[at..at + 4].copy_from_slice(&[0x20, 1, 0x0d, 0xb8]);
+            bytes[at + 4..at + 8].copy_from_slice(&host.to_be_bytes());
+            bytes[at + 15] = 1;
+        }
+        ports(&mut bytes[40..], from.1, to.1);
+        bytes
+    }
+
+    fn ports(udp: &mut [u8], from: u16, to: u16) {
+        udp[..2].copy_from_slice(&from.to_be_bytes());
+        udp[2..4].copy_from_slice(&to.to_be_bytes());
+        udp[5] = 8;
     }
 
     /// What becomes of a packet at the worker that it belongs to.
@@ -305,6 +332,48 @@ mod tests {
         let mut begun = control(1, ["lan", "wan"], RULES, 9);
         begun.v4.seats().lock().unwrap()[0] = None;
         assert!(matches!(begun.import(70_000, &image), Err(FilterError::Begun)));
+    }
+
+    /// A million connections are let in and answered, and go on elsewhere, where only what is known passes.
+    fn a_million<A: Net<W>, const W: usize>(
+        half_of: impl Fn(&FilterControl) -> &Half<A, W>,
+        datagram: fn((u32, u16), (u32, u16)) -> Vec<u8>,
+    ) {
+        const MILLION: u32 = 1_000_000;
+        let server = (0x00ff_ffff, 53);
+        let judge_all = |control: &FilterControl, now_ms: u64, is_first: bool| {
+            let (seats, rules) = (half_of(control).seats(), control.rules());
+            let mut seats = seats.lock().unwrap();
+            let filter = &mut seats[0].as_mut().unwrap().filter;
+            for n in 0..MILLION {
+                let client = (n / 16, 1024 + (n % 16) as u16);
+                if is_first {
+                    let asks = datagram(client, server);
+                    assert_eq!(filter.judge_one(now_ms, rules, OUTWARD, &asks), Fate::Passes, "{n}");
+                }
+                let answers = datagram(server, client);
+                assert_eq!(filter.judge_one(now_ms, rules, INWARD, &answers), Fate::Passes, "{n}");
+            }
+            assert_eq!(filter.states().len(), MILLION as usize);
+            let other = datagram(server, (0, 7));
+            assert_ne!(filter.judge_one(now_ms, rules, INWARD, &other), Fate::Passes);
+        };
+        let before = sized(1 << 20, 1, ["lan", "wan"], RULES, 5);
+        judge_all(&before, 1000, true);
+        let image = before.exporter().export(2000);
+        drop(before);
+        let mut after = sized(1 << 20, 1, ["lan", "wan"], RULES, 9);
+        let taken = after.import(70_000, &image).unwrap();
+        assert_eq!(taken, Taken { connections: MILLION as usize, left_out: 0 });
+        judge_all(&after, 71_000, false);
+    }
+
+    /// `cargo test -p tidemill-nf --release --lib -- --ignored a_million`
+    #[test]
+    #[ignore = "much memory, and a while without --release"]
+    fn a_million_connections_of_each_family_are_known_here_and_elsewhere() {
+        a_million(|control| &control.v4, datagram4);
+        a_million(|control| &control.v6, datagram6);
     }
 
     fn saved_tcp(port: u16) -> Saved<2> {

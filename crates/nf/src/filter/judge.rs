@@ -159,6 +159,11 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         &mut self.counters
     }
 
+    /// What nobody outside knows, for tables of whoever holds packets for it.
+    pub(crate) fn salt(&self) -> u64 {
+        self.fragments.salt()
+    }
+
     /// The packet whose first fragment has been judged since this was last asked: those of it that wait can go on.
     pub fn settled(&mut self) -> Option<Token> {
         self.settled.take()

@@ -5,7 +5,7 @@
 //! is looked up again, and is not judged again for that.
 //!
 //! Packets to us do not come here, and our own pass. Each judges what belongs to its worker, and hands the rest over to its instance there by bounded
-//! rings: `filter-handover-full`. It keeps fragments that wait for the first one of their packet.
+//! rings: `filter-handover-full`. It keeps fragments that wait for the first one of their packet, as NAT does: where there is no room a source's own oldest one goes, else the oldest.
 //!
 //! A packet that was handed over, or has waited, goes on by its next hop of then, if that still leads out by the same interface: its rules were asked about that one.
 
@@ -16,6 +16,7 @@ use crate::filter::net::Net;
 use crate::filter::rules::Rules;
 use crate::lanes::Lanes;
 use crate::nat::fragments::Token;
+use crate::nat::waiting::Waiting;
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict, Waker};
 use tidemill_ip::nodes::{AHEAD, each, error};
@@ -36,12 +37,6 @@ const LOST: u32 = u32::MAX;
 const SHOW_NS: u64 = 10_000_000;
 /// In how many such steps it comes round.
 const STEPS: usize = 100;
-/// A fragment that waits.
-struct Held {
-    token: Token,
-    until_ns: u64,
-    packet: Packet,
-}
 
 /// What a packet is kept for.
 #[derive(Clone, Copy)]
@@ -58,8 +53,7 @@ pub(crate) struct Judge<A, const W: usize> {
     seat: Option<Box<Seat<A, W>>>,
     lanes: Lanes<Packet>,
     worker: usize,
-    held: Vec<Held>,
-    room: usize,
+    held: Waiting<Packet>,
     /// What this burst's packets are kept for, in order, and the next of them.
     orders: Vec<Order>,
     kept: usize,
@@ -121,7 +115,7 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
         lanes: Lanes<Packet>,
         worker: usize,
     ) -> Self {
-        let room = seat.as_ref().map_or(0, |seat| seat.fragments);
+        let (room, salt) = seat.as_ref().map_or((0, 0), |seat| (seat.fragments, seat.filter.salt()));
         let burst = tidemill_burst::BURST;
         Judge {
             rules,
@@ -129,8 +123,8 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
             seat,
             lanes,
             worker,
-            held: Vec::with_capacity(room),
-            room,
+            // A filter has no sides: all wait on one, which has half of the places.
+            held: Waiting::new(2 * room, salt),
             orders: Vec::with_capacity(burst),
             kept: 0,
             settled: Vec::with_capacity(burst),
@@ -140,15 +134,22 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
 
     /// What waits for this token goes on, in the order in which it came.
     fn release(&mut self, cx: &mut Context<'_>, token: Token) {
-        let waiting = self.held.len();
-        let mut at = 0;
-        for _ in 0..waiting {
-            if self.held.get(at).is_some_and(|held| held.token == token) {
-                let Held { token, until_ns, packet } = self.held.remove(at);
-                self.resume(cx, token, until_ns, packet);
-            } else {
-                at += 1;
-            }
+        for _ in 0..self.held.count(token) {
+            let Some((until_ns, packet)) = self.held.take(token) else { return };
+            self.resume(cx, token, until_ns, packet);
+        }
+    }
+
+    /// A fragment waits; the one that it pushes out does not any longer.
+    fn wait(&mut self, cx: &mut Context<'_>, token: Token, until_ns: u64, packet: Packet) {
+        let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
+        let source: u128 = A::read(ip.get(A::SOURCE..).unwrap_or_default()).into();
+        // Whoever has a link takes any address of it.
+        let source = if A::V6 { source >> 64 } else { source };
+        match self.held.put(token, until_ns, (source, false), packet) {
+            Ok(None) => {}
+            Ok(Some(gone)) => cx.discard(DropReason::FilterFragmentTimeout, gone),
+            Err(packet) => cx.discard(DropReason::FilterFragmentRefused, packet),
         }
     }
 
@@ -162,10 +163,7 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
     /// What becomes of a packet that this node keeps; the number of its interface out is noted in its `hash`.
     fn carry_out(&mut self, cx: &mut Context<'_>, fate: Fate, until_ns: u64, mut packet: Packet) {
         match fate {
-            Fate::Waits(token) if self.held.len() < self.room => {
-                self.held.push(Held { token, until_ns, packet });
-            }
-            Fate::Waits(_) => cx.discard(DropReason::FilterFragmentRefused, packet),
+            Fate::Waits(token) => self.wait(cx, token, until_ns, packet),
             Fate::Drop(reason) => cx.discard(reason, packet),
             Fate::Tell(reason) => match error(&mut packet, reason, 0, ERROR) {
                 Verdict::Next(output) => cx.release(output, packet),
@@ -296,11 +294,10 @@ impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
     fn tick(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
         self.take_over(cx);
-        while let Some(at) = self.held.iter().position(|held| held.until_ns <= now_ns) {
-            let held = self.held.remove(at);
-            cx.discard(DropReason::FilterFragmentTimeout, held.packet);
+        while let Some(packet) = self.held.take_over(now_ns) {
+            cx.discard(DropReason::FilterFragmentTimeout, packet);
         }
-        if let Some(next_ns) = self.held.iter().map(|held| held.until_ns).min() {
+        if let Some(next_ns) = self.held.next_ns() {
             cx.wake_at(next_ns);
         }
         let Some(seat) = &mut self.seat else { return };
@@ -317,7 +314,7 @@ impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
     }
 
     fn surrender(&mut self, pool: &mut Pool) {
-        self.held.drain(..).for_each(|held| pool.free(held.packet));
+        self.held.drain().for_each(|packet| pool.free(packet));
         self.lanes.surrender(pool, |packet| packet);
         // The last burst's numbers, too.
         if let Some(seat) = &mut self.seat {

@@ -254,6 +254,11 @@ impl Rules {
         self.compiled.vrfs.get(usize::from(interface)).copied().unwrap_or(0)
     }
 
+    /// By an interface's number: its VRF.
+    pub(crate) fn vrfs(&self) -> &[u16] {
+        &self.compiled.vrfs
+    }
+
     pub(crate) fn space(&self) -> &TupleSpace {
         &self.compiled.space
     }

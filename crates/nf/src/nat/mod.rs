@@ -31,7 +31,7 @@ pub mod settings;
 pub mod state;
 pub mod tcp;
 mod translate;
-mod waiting;
+pub(crate) mod waiting;
 mod wiring;
 
 pub use config::NatSection;

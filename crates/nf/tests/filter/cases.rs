@@ -87,38 +87,46 @@ fn errors_about_a_connection_pass_and_others_do_not() {
 #[test]
 fn a_flood_of_syns_turns_over_half_open_connections_only() {
     let plan = Plan { states: 100, half_open: 20, half_open_per_source: 5, ..plan() };
-    let mut lab = Lab::with("pass all keep state\n", plan, true);
-    let (inside, remote) = ("10.0.0.5", "192.0.2.1");
-    let open = |lab: &mut Lab, port: u16| {
-        assert!(lab.passes(OUTWARD, inside, remote, syn(port)));
-        let back = Body::Tcp(80, port, segment(SYN | ACK, 5000, 1001));
-        assert!(lab.passes(INWARD, remote, inside, back));
-        assert!(lab.passes(OUTWARD, inside, remote, Body::Tcp(port, 80, segment(ACK, 1001, 5001))));
-    };
-    (4000..4050).for_each(|port| open(&mut lab, port));
-    // From one source: it has its five.
-    for port in 1..=500 {
-        assert!(lab.passes(INWARD, "198.51.100.1", inside, syn(port)));
+    for (inside, remote, v6) in [("10.0.0.5", "192.0.2.1", false), ("2001:db8::5", "2001:db8:1::1", true)] {
+        let mut lab = Lab::with("pass all keep state\n", plan, true);
+        let counts = |lab: &Lab| match v6 {
+            false => (lab.v4.states().half_open(), lab.v4.states().len()),
+            true => (lab.v6.states().half_open(), lab.v6.states().len()),
+        };
+        let open = |lab: &mut Lab, port: u16| {
+            assert!(lab.passes(OUTWARD, inside, remote, syn(port)));
+            let back = Body::Tcp(80, port, segment(SYN | ACK, 5000, 1001));
+            assert!(lab.passes(INWARD, remote, inside, back));
+            assert!(lab.passes(OUTWARD, inside, remote, Body::Tcp(port, 80, segment(ACK, 1001, 5001))));
+        };
+        (4000..4050).for_each(|port| open(&mut lab, port));
+        // From one source: it has its five, and its addresses of one link are one source.
+        for port in 1..=500 {
+            let source = if v6 { format!("2001:db8:66::{port:x}") } else { "198.51.100.1".to_owned() };
+            assert!(lab.passes(INWARD, &source, inside, syn(port)));
+        }
+        assert_eq!(counts(&lab), (5, 55));
+        // From everybody.
+        for n in 1..=500_u32 {
+            let source =
+                if v6 { format!("2001:db8:{n:x}::1") } else { format!("11.0.{}.{}", n / 256, n % 256) };
+            assert!(lab.passes(INWARD, &source, inside, syn(9)));
+        }
+        assert_eq!(counts(&lab), (20, 70));
+        let evicted = if v6 { lab.v6.counters() } else { lab.v4.counters() }.get(Counter::HalfOpenEvicted);
+        assert_eq!(evicted, 495 + 485);
+        // Meanwhile others open theirs, and those that are open go on.
+        (5000..5020).for_each(|port| open(&mut lab, port));
+        assert!(lab.passes(OUTWARD, inside, remote, Body::Tcp(4000, 80, segment(ACK, 1001, 5001))));
+        // Where all is full half-open ones give way, and then nothing more fits.
+        for port in 0..200 {
+            lab.passes(OUTWARD, inside, remote, Body::Udp(1 + port, 53));
+            lab.passes(INWARD, remote, inside, Body::Udp(53, 1 + port));
+        }
+        assert_eq!(counts(&lab), (0, 100));
+        let more = packet(ip(inside), ip(remote), Body::Udp(999, 53));
+        assert_eq!(lab.send(OUTWARD, &more), Fate::Drop(DropReason::FilterStatesFull));
     }
-    assert_eq!((lab.v4.states().half_open(), lab.v4.states().len()), (5, 55));
-    // From everybody.
-    for n in 0..500_u32 {
-        let source = std::net::Ipv4Addr::from(0x0b00_0000 + n);
-        assert_eq!(lab.send(INWARD, &packet(source.into(), ip(inside), syn(9))), Fate::Passes);
-    }
-    assert_eq!((lab.v4.states().half_open(), lab.v4.states().len()), (20, 70));
-    assert_eq!(lab.v4.counters().get(Counter::HalfOpenEvicted), 495 + 485);
-    // Meanwhile others open theirs, and those that are open go on.
-    (5000..5020).for_each(|port| open(&mut lab, port));
-    assert!(lab.passes(OUTWARD, inside, remote, Body::Tcp(4000, 80, segment(ACK, 1001, 5001))));
-    // Where all is full half-open ones give way, and then nothing more fits.
-    for port in 0..200 {
-        lab.passes(OUTWARD, inside, remote, Body::Udp(1 + port, 53));
-        lab.passes(INWARD, remote, inside, Body::Udp(53, 1 + port));
-    }
-    assert_eq!((lab.v4.states().half_open(), lab.v4.states().len()), (0, 100));
-    let more = packet(ip(inside), ip(remote), Body::Udp(999, 53));
-    assert_eq!(lab.send(OUTWARD, &more), Fate::Drop(DropReason::FilterStatesFull));
 }
 
 #[test]
@@ -499,6 +507,29 @@ fn the_example_is_right() {
     let none = Interfaces::new(vec![Interface::of_port(0, "len")], 1);
     let error = FilterControl::new(&section, &none, 1, &domain).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("line 10, column 12: there is no interface \"lan\""), "{error}");
+}
+
+/// A link that comes and goes is nothing to rules: they stay what they were, with what they have counted.
+#[test]
+fn rules_are_made_anew_where_interfaces_have_other_names_or_vrfs_only() {
+    use tidemill_ip::{Interface, Interfaces};
+    use tidemill_nf::filter::{FilterControl, FilterSection};
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/filter/filter.rules");
+    let section = FilterSection { rules: Some(path.into()), ..FilterSection::default() };
+    let mut list = vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")];
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let mut control = FilterControl::new(&section, &Interfaces::new(list.clone(), 2), 1, &domain).unwrap();
+    let mut version_with = |list: &[Interface]| {
+        control.interfaces(&Interfaces::new(list.to_vec(), 2)).unwrap();
+        control.rules().version()
+    };
+    (list[0].up, list[1].mtu) = (false, 1400);
+    assert_eq!(version_with(&list), 1);
+    list[0].vrf = 1;
+    assert_eq!(version_with(&list), 2);
+    (list[0].name, list[1].name) = ("wan".into(), "lan".into());
+    assert_eq!(version_with(&list), 3);
+    assert_eq!(version_with(&list), 3);
 }
 
 #[test]

@@ -257,3 +257,28 @@ fn fragments_pass_while_a_neighbor_is_asked_for() {
     let (_, out, _) = run(RULES, vec![sent]);
     assert_eq!(out, pieces);
 }
+
+/// One host's lone fragments push out each other, and nobody else's that come before their first one.
+#[test]
+fn fragments_that_wait_pass_in_a_flood_of_lone_ones() {
+    let (inside, remote) = (ip("10.0.0.5"), ip("192.0.2.1"));
+    let long = tidemill_nf::filter::tcp::Segment { len: 100, ..segment(SYN, 1, 0) };
+    let pieces = fragments(&packet(inside, remote, Body::Tcp(4000, 80, long)), 48, 1);
+    let noise = packet(ip("10.0.0.9"), remote, Body::Tcp(4000, 80, long));
+    let lone = |n: u16| fragments(&noise, 48, 1000 + n).swap_remove(1);
+    let mut all: Vec<Vec<u8>> = (0..600).map(lone).collect();
+    for (at, piece) in [(400, 2), (450, 1), (500, 0)] {
+        all.insert(at, pieces[piece].clone());
+    }
+    let sent = (1..).zip(all).collect();
+    let (outcome, mut out, control) = run(RULES, vec![sent]);
+    out.sort();
+    let mut expected = pieces;
+    expected.sort();
+    assert_eq!(out, expected);
+    let ledger = outcome.snapshot.ledger();
+    assert_eq!(ledger.dropped_for(DropReason::FilterFragmentRefused), 0, "nobody is refused for others wait");
+    // A source has half of the room: 128.
+    assert!(ledger.dropped_for(DropReason::FilterFragmentTimeout) >= 600 - 128, "{ledger:?}");
+    assert_eq!(control.counters().get(Counter::FragmentsHeld), 602);
+}

@@ -150,3 +150,24 @@ fn a_damaged_packet_stays_damaged() {
     assert_eq!(fate, Fate::Translated);
     assert!(std::panic::catch_unwind(|| ends::<u32, 1, 2, 4>(&packet)).is_err());
 }
+
+#[test]
+fn rfc5508_req3_options_of_what_is_quoted_are_passed_over_and_its_checksum_is_looked_at() {
+    let mut lab = Lab::<u32, 1, 2, 4>::new(plan(1));
+    let plain = udp(end(u32::inside(1), 4000), end(u32::remote(1), 53), b"question");
+    // Four times no operation.
+    let mut sent = [&plain[..20], &[1; 4], &plain[20..]].concat();
+    sent[0] = 0x46;
+    sent[2..4].copy_from_slice(&((plain.len() + 4) as u16).to_be_bytes());
+    sent[10..12].fill(0);
+    let check = tidemill_wire::checksum::checksum(&sent[..24]);
+    sent[10..12].copy_from_slice(&check.to_be_bytes());
+    let (fate, out) = lab.send(Way::Leaving, &sent);
+    assert_eq!((fate, u32::read(&out[12..])), (Fate::Translated, u32::pool(1)));
+    let (fate, packet) = lab.send(Way::ToPool, &error(u32::remote(9), u32::pool(1), &out));
+    assert_eq!((fate, &packet[28..]), (Fate::Translated, &sent[..]), "REQ-3b");
+    let mut wrong = out;
+    wrong[10] ^= 1;
+    let (fate, _) = lab.send(Way::ToPool, &error(u32::remote(9), u32::pool(1), &wrong));
+    assert_eq!(fate, Fate::Drop(DropReason::NatMalformed), "REQ-3a");
+}

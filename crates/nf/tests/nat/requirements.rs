@@ -1,7 +1,8 @@
 //! The requirements of RFC 4787 (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 7422, each under its number, of IPv4 and IPv6.
 //!
-//! Not here, for they are about something that a NAT of ours does not have: RFC 4787 REQ-7 (addresses by DHCP), REQ-10 (application
-//! gateways). REQ-13 is the router's (`crates/router`) but for what it leaves to us: here, and in `node.rs`. REQ-11 (the same behaviour always) is what the model holds: `model.rs`.
+//! Not here, for they are about something that a NAT of ours does not have: RFC 4787 REQ-7 (addresses by DHCP), REQ-10 and RFC 5382 REQ-6 (application
+//! gateways), RFC 5508 REQ-9 (interfaces that are told nothing). REQ-3 of that about options: `one_family.rs`.
+//! RFC 4787 REQ-13 is the router's (`crates/router`) but for what it leaves to us: here, and in `node.rs`. REQ-11 (the same behaviour always) is what the model holds: `model.rs`.
 
 use crate::packets::*;
 use tidemill_burst::DropReason;
@@ -70,8 +71,14 @@ both! {
         }
         let (fate, _) = lab.send(Way::Leaving, &udp(end(A::inside(1), 9000), end(A::remote(1), 53), b""));
         assert_eq!(fate, Fate::Tell(DropReason::NatPortsExhausted));
-        // TCP's are others.
-        assert!(lab.tcp_out(end(A::inside(1), 9000), end(A::remote(1), 53), SYN).is_ok());
+        // TCP's are others, and each is one endpoint's, too.
+        let mut given = std::collections::HashSet::new();
+        for n in 0..100_u16 {
+            let inside = end(A::inside((n % 7) as u8), 1024 + n);
+            assert!(given.insert(lab.tcp_out(inside, end(A::remote(1), 53), SYN).unwrap()));
+        }
+        let refused = lab.tcp_out(end(A::inside(1), 9000), end(A::remote(1), 53), SYN);
+        assert_eq!(refused, Err(Fate::Tell(DropReason::NatPortsExhausted)));
     }
 
     fn rfc4787_req3a_well_known_ports_stay_well_known<A>() {
@@ -451,6 +458,67 @@ both! {
             let message = error(A::remote(9), looks.address, &other);
             let (fate, _) = lab.send(Way::ToPool, &message);
             assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched), "of no session: {proto:?}");
+        }
+    }
+
+    fn rfc5508_req3_of_what_is_quoted_the_headers_count_and_the_rest_comes_back<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+        let sent = udp(inside, remote, &[5; 200]);
+        let (_, out) = lab.send(Way::Leaving, &sent);
+        let (looks, _) = ends::<A, E, S, T>(&out);
+        let upper = if A::V6 { 40 } else { 20 };
+        // REQ-3c: the datagram's own checksum is not looked at.
+        let mut damaged = out.clone();
+        damaged[upper + 6] ^= 0x55;
+        let (fate, packet) = lab.send(Way::ToPool, &error(A::remote(9), looks.address, &damaged));
+        assert_eq!(fate, Fate::Translated);
+        ends::<A, E, S, T>(&packet);
+        let quoted = &packet[upper + 8..];
+        assert_eq!(A::read(&quoted[A::SOURCE..]), inside.address);
+        assert_eq!(quoted[upper..upper + 2], inside.port.to_be_bytes());
+        // REQ-3d: extensions behind 128 bytes of the packet (RFC 4884), which say how long that is.
+        let extension: [u8; 12] = [0x20, 0, 0, 0, 0, 8, 1, 1, 0, 1, 0x61, 64];
+        let length = if A::V6 { [16, 0, 0, 0] } else { [0, 32, 0, 0] };
+        let body = [&out[..128], &extension].concat();
+        let message = icmp(A::remote(9), looks.address, A::KINDS[2], length, &body);
+        let (fate, packet) = lab.send(Way::ToPool, &message);
+        assert_eq!(fate, Fate::Translated);
+        ends::<A, E, S, T>(&packet);
+        assert_eq!(packet[upper + 4..upper + 8], length);
+        assert_eq!(packet[upper + 8..], [&sent[..128], &extension].concat());
+    }
+
+    fn rfc5508_req6_errors_neither_refresh_a_session_nor_end_it<A>() {
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+        for (proto, life_ms) in [(Proto::Icmp, 60_000), (Proto::Udp, 300_000), (Proto::Tcp, 240_000)] {
+            let mut lab = Lab::<A, E, S, T>::new(plan(1));
+            let sent = match proto {
+                Proto::Tcp => tcp(inside, remote, SYN),
+                Proto::Udp => udp(inside, remote, b"question"),
+                Proto::Icmp => echo(inside.address, remote.address, 77, false),
+            };
+            let (_, out) = lab.send(Way::Leaving, &sent);
+            let (looks, _) = ends::<A, E, S, T>(&out);
+            let answer = match proto {
+                // It would open the connection.
+                Proto::Tcp => None,
+                Proto::Udp => Some(udp(remote, looks, b"answer")),
+                Proto::Icmp => Some(echo(remote.address, looks.address, looks.port, true)),
+            };
+            let came = answer.map(|answer| lab.send(Way::ToPool, &answer).1);
+            lab.ms += life_ms - 1;
+            let about = error(A::remote(9), looks.address, &out);
+            assert_eq!(lab.send(Way::ToPool, &about).0, Fate::Translated, "{proto:?}");
+            if let Some(came) = came {
+                let refused = error(inside.address, remote.address, &came);
+                assert_eq!(lab.send(Way::Leaving, &refused).0, Fate::Translated, "{proto:?}");
+            }
+            assert_eq!(lab.nat.state().sessions(), 1, "{proto:?}");
+            lab.ms += 1;
+            let gone = Fate::Drop(DropReason::NatErrorUnmatched);
+            assert_eq!(lab.send(Way::ToPool, &about).0, gone, "{proto:?}");
+            assert_eq!(lab.nat.state().sessions(), 0, "{proto:?}");
         }
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::HashSet;
 use tidemill_ip::Interface;
 
 fn interfaces(names: &[&str]) -> Interfaces {
@@ -182,4 +183,72 @@ fn sessions_are_read_while_somebody_has_the_control_side() {
     let image = std::thread::scope(|scope| scope.spawn(|| exporter.export(2_000)).join()).unwrap();
     assert_eq!(image, held.exporter().export(2_000));
     assert_eq!(taken(STATIC, &image, 1).1.sessions, 27 + 2 + 9);
+}
+
+const MILLION: u32 = 1_000_000;
+
+/// Endpoint number `n` inside: hosts have sixteen each.
+fn inside<A>(host: fn(u32) -> A, n: u32) -> Endpoint<A> {
+    Endpoint { address: host(n / 16), port: 1024 + (u64::from(n) * 7919 % 60_000) as u16 }
+}
+
+/// Each of a million endpoints has a mapping and a session of its own, here and where they are handed over to.
+fn a_million<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize>(
+    half_of: impl Fn(&NatControl) -> &Half<A, E, S, T>,
+    pool: &str,
+    host: fn(u32) -> A,
+) {
+    use crate::nat::state::Piece;
+    let section: NatSection = toml::from_str(&format!(
+        "inside = [\"lan\"]\noutside = [\"wan\"]\npool = [\"{pool}\"]\nfiltering = \"endpoint-independent\"\n\
+        mappings = 1048576\nsessions = 1048576\nhost_mappings = 16\nhost_sessions = 16\n"
+    ))
+    .unwrap();
+    let make = |secret| {
+        let interfaces = interfaces(&["lan", "wan"]);
+        NatControl::with_secret(&section, &interfaces, 1, &Domain::new(), secret).unwrap()
+    };
+    let before = make(7);
+    let times = before.rules().times;
+    let remote = Endpoint { address: host(0x00ff_ffff), port: 53 };
+    let mut looks = Vec::new();
+    {
+        let mut seats = half_of(&before).seats.lock().unwrap();
+        let state = seats[0].as_mut().unwrap().nat.state_mut();
+        for n in 0..MILLION {
+            looks.push(state.leave(1_000, &times, inside(host, n), remote, Piece::Udp).unwrap());
+        }
+    }
+    assert_eq!(looks.iter().collect::<HashSet<_>>().len(), MILLION as usize, "no two look alike");
+    let answer_all = |control: &NatControl, now_ms: u64| {
+        let mut seats = half_of(control).seats.lock().unwrap();
+        let state = seats[0].as_mut().unwrap().nat.state_mut();
+        for (n, looks) in (0..MILLION).zip(&looks) {
+            assert_eq!(state.enter(now_ms, &times, *looks, remote, Piece::Udp), Ok(inside(host, n)));
+        }
+        assert_eq!((state.mappings(), state.sessions()), (MILLION as usize, MILLION as usize));
+    };
+    answer_all(&before, 2_000);
+    let image = before.exporter().export(2_000);
+    drop(before);
+    let mut after = make(99);
+    let taken = after.import(5_000, &image).unwrap();
+    assert_eq!(taken, Taken { sessions: MILLION as usize, left_out: 0 });
+    answer_all(&after, 6_000);
+}
+
+/// `cargo test -p tidemill-nf --release --lib -- --ignored a_million`
+#[test]
+#[ignore = "much memory, and a while without --release"]
+fn a_million_entries_of_each_family_are_each_their_own_here_and_elsewhere() {
+    a_million::<u32, 1, 2, 4>(
+        |control| control.v4.as_ref().unwrap(),
+        "192.0.2.0-192.0.2.31",
+        |n| 0x0a00_0001 + n,
+    );
+    a_million::<u128, 3, 3, 7>(
+        |control| control.v6.as_ref().unwrap(),
+        "2001:db8::/123",
+        |n| 0xfd00 << 112 | u128::from(n) << 64 | 1,
+    );
 }
