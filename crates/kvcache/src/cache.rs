@@ -19,6 +19,7 @@ use crate::fills::{Came, Fills};
 use crate::frame::{Found, Parts, Way, find, write};
 use crate::gate::{Gate, Version};
 use crate::hot::{Hot, HotKey};
+use crate::keyhash::KeyHash;
 use crate::rates::{Limit, Rates};
 use crate::server::Server;
 use crate::settings::Settings;
@@ -84,7 +85,7 @@ struct Noted {
 /// The cache. See the [module](self).
 pub struct Cache {
     settings: Settings,
-    hash: FixedState,
+    hash: KeyHash,
     gate: Gate,
     tiers: Tiers,
     connections: Connections,
@@ -115,7 +116,7 @@ impl Cache {
         let hash = |n: u64| FixedState::with_seed(secret.wrapping_add(n));
         let drawn = |n: u64| hash(n).hash_one(n);
         Cache {
-            hash: hash(0),
+            hash: KeyHash::new(hash(0), settings.hash),
             gate: Gate::new(settings.slots, settings.settle_ns),
             tiers: settings.tiers(drawn(1)),
             connections: Connections::new(settings.connections, drawn(2)),
@@ -250,7 +251,7 @@ impl Cache {
             self.counters.one(Counter::BadChecksum);
             return Fate::Pass;
         }
-        let hash = self.hash.hash_one(key);
+        let hash = self.hash.of(key);
         let ours = self.is_ours(parts.dst, parts) && self.settings.answers(parts.src);
         if !ours || !parts.is_plain {
             self.counters.one(if ours { Counter::Other } else { Counter::Denied });
@@ -355,7 +356,7 @@ impl Cache {
             Event::Reads(_) | Event::Command(_) => {}
             Event::Mutates(key) => {
                 counters.one(Counter::UdpMutation);
-                let slot = gate.begin(hash.hash_one(key));
+                let slot = gate.begin(hash.of(key));
                 gate.end_later(slot, now_ns);
                 effects += 1;
             }

@@ -37,6 +37,8 @@ pub struct KvcacheSection {
     pub connections: usize,
     /// Slots that keys share for what may change them, 32 bytes each; rounded up to a power of two. As many mutations without proof may be under way within `settle_ms`, at least 65,536.
     pub slots: usize,
+    /// Which hash of a key names its set, in L0 and in L1: `"keyed"`, with a secret, so that nobody can choose keys of one set; or one of the paper's, `"crc32"` or `"lookup3"`.
+    pub hash: String,
     /// What L1 holds of what L0 has.
     pub inclusion: Inclusion,
     /// When a value that is kept in L0 gets to L1.
@@ -69,6 +71,7 @@ impl Default for KvcacheSection {
             value_max: 1024,
             connections: 1024,
             slots: 1 << 18,
+            hash: "keyed".into(),
             inclusion: Inclusion::default(),
             write: Write::default(),
             on_demand: None,
@@ -173,7 +176,7 @@ pub struct L0Section {
     pub entries: usize,
     /// Places that a key can lie in; 1 to 16.
     pub ways: usize,
-    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"random"`.
+    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"s3fifo"`, `"random"`.
     pub policy: String,
     /// Bytes for one answer: `VALUE KEY FLAGS LENGTH`, the value, two line ends.
     pub chunk: usize,
@@ -193,7 +196,7 @@ pub struct L1Section {
     pub entries: usize,
     /// Places that a key can lie in; 1 to 16.
     pub ways: usize,
-    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"random"`.
+    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"s3fifo"`, `"random"`.
     pub policy: String,
     /// Memory for answers, MiB.
     pub memory_mib: usize,

@@ -10,6 +10,7 @@ use crate::tiers::{Rules, Tiers};
 use std::net::IpAddr;
 use tidemill_cachesim::lake::ondemand::Threshold;
 use tidemill_cachesim::policy::Policy;
+use tidemill_cachesim::run::HashName;
 use tidemill_cachesim::sets::WAYS_MAX;
 use tidemill_cachesim::slab::{CHUNK_BYTES, Chunks};
 
@@ -32,6 +33,8 @@ pub struct Settings {
     /// Up and down.
     pub(crate) on_demand: Option<[Threshold; 2]>,
     pub(crate) on_demand_host: Option<HostRules>,
+    /// Which hash names sets; without one a keyed one does.
+    pub(crate) hash: Option<HashName>,
     rules: Rules,
     l0: Shape,
     l1: Shape,
@@ -143,12 +146,19 @@ impl Settings {
             let what = "\"back\" leaves answers in L0 that L1 has not: give \"through\", or inclusion = \"non-inclusive\"";
             return Err(KvcacheError::new("write", what));
         }
-        let policy = |key: &str, text: &str| match text.parse::<Policy>() {
-            Ok(policy) if policy != Policy::S3Fifo => Ok(policy),
-            _ => {
-                let what = format!("{text:?}: give \"fifo\", \"lru\", \"clock\", \"sieve\" or \"random\"");
-                Err(KvcacheError::new(key, what))
+        let hash = match (&section.hash[..], section.hash.parse::<HashName>()) {
+            ("keyed", _) => None,
+            (_, Ok(name)) => Some(name),
+            (text, Err(_)) => {
+                let what = format!("{text:?}: give \"keyed\", \"crc32\" or \"lookup3\"");
+                return Err(KvcacheError::new("hash", what));
             }
+        };
+        let policy = |key: &str, text: &str| {
+            text.parse::<Policy>().map_err(|_| {
+                let names = Policy::ALL.map(|policy| format!("{:?}", policy.name()));
+                KvcacheError::new(key, format!("{text:?}: give {}", names.join(", ")))
+            })
         };
         let (l0, l1) = (&section.l0, &section.l1);
         within("l0.ways", l0.ways as u64, 1, WAYS_MAX as u64)?;
@@ -207,6 +217,7 @@ impl Settings {
             slots: section.slots,
             on_demand,
             on_demand_host,
+            hash,
             rules,
             l0: l0_shape,
             l1: l1_shape,
@@ -245,7 +256,8 @@ mod tests {
             ("misses = 3", "kvcache.misses: 3: give 1 to 2"),
             ("vlan = 4095", "kvcache.vlan: 4095: give 0 to 4094"),
             ("l1 = { slab = 'F' }", "kvcache.l1.slab: \"F\": give \"A\" to \"E\""),
-            ("l0 = { policy = 's3fifo' }", "kvcache.l0.policy: \"s3fifo\": give"),
+            ("l0 = { policy = 'lfu' }", "kvcache.l0.policy: \"lfu\": give \"fifo\", \"lru\", "),
+            ("hash = 'md5'", "kvcache.hash: \"md5\": give \"keyed\", \"crc32\" or \"lookup3\""),
             ("l1 = { ways = 17 }", "kvcache.l1.ways: 17: give 1 to 16"),
             (
                 "on_demand = { up = 5, up_ms = 100, down = 5, down_ms = 100 }",
@@ -277,6 +289,17 @@ mod tests {
         assert!(
             of("addresses = ['::1']\nallow = ['10.0.0.0/33']").starts_with("kvcache.allow: \"10.0.0.0/33\"")
         );
+    }
+
+    #[test]
+    fn every_policy_and_hash_can_be_had() {
+        for policy in Policy::ALL {
+            let name = policy.name();
+            assert_eq!(error(&format!("l0 = {{ policy = '{name}' }}\nl1 = {{ policy = '{name}' }}")), "");
+        }
+        for name in ["keyed", "crc32", "lookup3"] {
+            assert_eq!(error(&format!("hash = '{name}'")), "");
+        }
     }
 
     #[test]

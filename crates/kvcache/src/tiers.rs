@@ -198,7 +198,7 @@ mod tests {
     /// What is got is what was kept last, tiers include each other or do not, and nothing leaks a chunk.
     #[test]
     fn what_the_table_says() {
-        for policy in [Policy::Fifo, Policy::Lru, Policy::Clock, Policy::Sieve, Policy::Random] {
+        for policy in Policy::ALL {
             for (inclusive, through) in [(true, true), (false, true), (false, false)] {
                 let (mut tiers, mut draw) = (tiers(policy, Rules { inclusive, through }), Random::new(7));
                 let (mut last, mut hits, mut void) = ([0; 40], [0, 0], 0);

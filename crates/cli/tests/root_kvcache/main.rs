@@ -187,8 +187,9 @@ fn ten_million_commands() {
 #[test]
 fn commands_of_any_kind_write_back() {
     let Some(_turn) = turn("commands_of_any_kind_write_back") else { return };
-    let small = "misses = 1\ninclusion = \"non-inclusive\"\nwrite = \"back\"\n[kvcache.l0]\nentries = 2\nchunk = 512\n\
-        [kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
+    let small = "misses = 1\nhash = \"crc32\"\ninclusion = \"non-inclusive\"\nwrite = \"back\"\n\
+        [kvcache.l0]\nentries = 2\nchunk = 512\npolicy = \"sieve\"\n\
+        [kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1\npolicy = \"s3fifo\"";
     commands(small, seed(2), 30_000);
 }
 
