@@ -271,7 +271,7 @@ impl Cache {
         };
         self.text.clear();
         let holds = |stamp: &crate::tier::Stamp| stamp.version == version && now_ns < stamp.expires_ns;
-        let Some(level) = self.tiers.get(hash, key, holds, &mut self.text) else {
+        let Some(hit) = self.tiers.get(hash, key, holds, &mut self.text) else {
             self.counters.one(Counter::Miss);
             self.misses.put(number, key, Noted { hash, version: Some(version) }, now_ns);
             return self.check(frame, parts, now_ns);
@@ -288,6 +288,13 @@ impl Cache {
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
         }
+        let refresh_ns = self.settings.refresh_ns;
+        if refresh_ns > 0 && now_ns.saturating_sub(hit.asked_ns) >= refresh_ns {
+            self.tiers.asked(hash, key, now_ns);
+            self.counters.one(Counter::Refresh);
+            self.misses.put(number, key, Noted { hash, version: None }, now_ns);
+            return Fate::Pass;
+        }
         let (rate, total) = (self.settings.rate, self.settings.rate_total);
         if let Err(limit) = self.rates.admit(parts.src, now_ns, rate, total) {
             self.counters.one(match limit {
@@ -297,7 +304,7 @@ impl Cache {
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
         }
-        self.counters.one(if level == Level::L0 { Counter::HitL0 } else { Counter::HitL1 });
+        self.counters.one(if hit.level == Level::L0 { Counter::HitL0 } else { Counter::HitL1 });
         self.hot.hit(hash, key);
         let mut header = [0, 0, 0, 0, 0, 1, 0, 0];
         header[..2].copy_from_slice(&(number.number as u16).to_be_bytes());

@@ -23,6 +23,8 @@ pub struct KvcacheSection {
     pub rate: u32,
     /// The same for all sources together, as forged ones are many; 0 is no limit.
     pub rate_total: u32,
+    /// Seconds after which one get of a key that could be answered goes to memcached, which else would not hear that the key is used, and might evict it; 0: none does. At most 86,400.
+    pub refresh_s: u32,
     /// Milliseconds within which memcached executes what has come to it, where it sends no proof; 100 to 60,000.
     pub settle_ms: u32,
     /// Milliseconds for which memcached is believed to be the same process after it has said so; 100 to 60,000. So long values may outlive it.
@@ -64,6 +66,7 @@ impl Default for KvcacheSection {
             allow: Vec::new(),
             rate: 1_000_000,
             rate_total: 0,
+            refresh_s: 0,
             settle_ms: 3000,
             lease_ms: 1000,
             ask_port: 61211,

@@ -23,6 +23,8 @@ pub struct Settings {
     pub(crate) allow: Vec<Prefix>,
     pub(crate) rate: u32,
     pub(crate) rate_total: u32,
+    /// 0: never.
+    pub(crate) refresh_ns: u64,
     pub(crate) settle_ns: u64,
     pub(crate) lease_ns: u64,
     pub(crate) ask_port: u16,
@@ -91,6 +93,7 @@ impl Settings {
     pub fn new(section: &KvcacheSection) -> Result<Self, KvcacheError> {
         within("port", section.port.into(), 1, 65_535)?;
         within("vlan", section.vlan.into(), 0, 4094)?;
+        within("refresh_s", section.refresh_s.into(), 0, 86_400)?;
         within("settle_ms", section.settle_ms.into(), 100, 60_000)?;
         within("lease_ms", section.lease_ms.into(), 100, 60_000)?;
         within("misses", section.misses.into(), 1, 2)?;
@@ -208,6 +211,7 @@ impl Settings {
             allow,
             rate: section.rate,
             rate_total: section.rate_total,
+            refresh_ns: u64::from(section.refresh_s) * 1_000_000_000,
             settle_ns: u64::from(section.settle_ms) * 1_000_000,
             lease_ns: u64::from(section.lease_ms) * 1_000_000,
             ask_port: section.ask_port,
@@ -254,6 +258,7 @@ mod tests {
             ("write = 'back'", "kvcache.write: \"back\" leaves answers in L0"),
             ("ask_port = 11211", "kvcache.ask_port: it is kvcache.port"),
             ("misses = 3", "kvcache.misses: 3: give 1 to 2"),
+            ("refresh_s = 86401", "kvcache.refresh_s: 86401: give 0 to 86400"),
             ("vlan = 4095", "kvcache.vlan: 4095: give 0 to 4094"),
             ("l1 = { slab = 'F' }", "kvcache.l1.slab: \"F\": give \"A\" to \"E\""),
             ("l0 = { policy = 'lfu' }", "kvcache.l0.policy: \"lfu\": give \"fifo\", \"lru\", "),

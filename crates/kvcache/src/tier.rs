@@ -23,8 +23,8 @@ pub(crate) struct Stamp {
     pub(crate) version: Version,
     /// Until when, in nanoseconds.
     pub(crate) expires_ns: u64,
-    /// How often it was given.
-    pub(crate) hits: u64,
+    /// When memcached was asked for it last.
+    pub(crate) asked_ns: u64,
 }
 
 /// An answer with all that belongs to it.
@@ -81,7 +81,7 @@ impl Tier {
     pub(crate) fn new(entries: usize, ways: usize, policy: Policy, slab: Slab, seed: u64) -> Self {
         let sets = entries / ways;
         let version = Version { seq: 0, epoch: 0 };
-        let stamp = Stamp { version, expires_ns: 0, hits: 0 };
+        let stamp = Stamp { version, expires_ns: 0, asked_ns: 0 };
         let entry = Entry { hash: 0, stamp, chunk: None, len: 0, key_len: 0 };
         let queues = if policy == Policy::S3Fifo { sets } else { 0 };
         Tier {
@@ -142,7 +142,13 @@ impl Tier {
         if let Some(queues) = self.queues.get_mut(place.set) {
             queues.used(place.place);
         }
-        self.entries[place.at].stamp.hits += 1;
+    }
+
+    /// memcached is asked for it now.
+    pub(crate) fn asked(&mut self, hash: u64, key: &[u8], now_ns: u64) {
+        if let Some(place) = self.find(hash, key) {
+            self.entries[place.at].stamp.asked_ns = now_ns;
+        }
     }
 
     /// Lets go of it.
@@ -238,7 +244,7 @@ mod tests {
     /// One set of so many ways, beside the simulator's: the same hits, the same evictions.
     #[test]
     fn as_the_simulator_has_it() {
-        let stamp = Stamp { version: Version { seq: 0, epoch: 0 }, expires_ns: 0, hits: 0 };
+        let stamp = Stamp { version: Version { seq: 0, epoch: 0 }, expires_ns: 0, asked_ns: 0 };
         for policy in Policy::ALL {
             for ways in [1, 2, 3, 4, 8, 16] {
                 let keys = 3 * ways as u64;

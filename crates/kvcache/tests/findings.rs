@@ -100,6 +100,24 @@ impl World {
     }
 }
 
+/// memcached does not hear of hits: after `refresh_s` one get of the key goes there, and those behind it are answered again.
+#[test]
+fn memcached_hears_now_and_then_of_what_is_used() {
+    let passed = |world: &mut World, tenths: u64| {
+        let before = (world.count(Counter::Refresh), world.count(Counter::HitL0));
+        for _ in 0..tenths {
+            world.now += SECOND / 10;
+            world.hits("k");
+        }
+        assert!(world.count(Counter::HitL0) - before.1 > tenths / 4, "it goes on being answered");
+        world.count(Counter::Refresh) - before.0
+    };
+    let mut world = World::new("refresh_s = 60");
+    assert_eq!(passed(&mut world, 500), 0);
+    assert_eq!(passed(&mut world, 1200), 2);
+    assert_eq!(passed(&mut World::new(""), 1200), 0);
+}
+
 /// The operator's flush: what is kept is void, and what comes then is kept again.
 #[test]
 fn what_is_flushed_is_not_given() {
