@@ -29,9 +29,10 @@ pub(crate) const LINES: &[Line] = &[
         }
         Ok(Outcome::Pass(format!("{passed} tests: root_kvcache")))
     }),
-    ("the contract with every combination of tiers: L0, L1, both with the kernel's behind", |machine| {
-        combinations(machine, "every_combination_whole")
-    }),
+    (
+        "the contract with every combination of tiers: L0, L1, both, with and without the kernel's behind",
+        |machine| combinations(machine, "every_combination_whole"),
+    ),
     ("no answer past its time, with every combination of tiers", |machine| {
         combinations(machine, "every_combination_in_time")
     }),
