@@ -33,6 +33,9 @@ pub(crate) const LINES: &[Line] = &[
         "the contract with every combination of tiers: L0, L1, both, with and without the kernel's behind",
         |machine| combinations(machine, "every_combination_whole"),
     ),
+    ("the contract over AF_XDP: L0, L1, both", |machine| {
+        combinations(machine, "every_combination_over_af_xdp")
+    }),
     ("no answer past its time, with every combination of tiers", |machine| {
         combinations(machine, "every_combination_in_time")
     }),

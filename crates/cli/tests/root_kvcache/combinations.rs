@@ -6,7 +6,7 @@ use crate::contract::lab::{Lab, turn};
 use crate::contract::wire::{SPEECHES, Speech};
 use crate::cuts;
 use crate::ends;
-use crate::front::{bridge, with};
+use crate::front::{bridge, over, with};
 use crate::mutations::{To, all};
 use crate::reads;
 
@@ -60,27 +60,33 @@ fn both_with_the_kernels_tier_behind() {
     both_answer(&lab, bridge(&lab));
 }
 
+/// What is read, all of it.
+const READS: [fn(&Lab); 8] = [
+    reads::lengths_of_keys,
+    reads::bytes_of_keys,
+    reads::lengths_of_values,
+    reads::lines_in_values,
+    reads::flags,
+    reads::several_keys,
+    reads::counts,
+    reads::cas,
+];
+
+/// All mutations.
+fn mutations() -> Vec<(To, Speech)> {
+    [To::Tcp, To::Udp].iter().flat_map(|to| SPEECHES.map(|speech| (*to, speech))).collect()
+}
+
 #[test]
 #[ignore = "all of the contract five times: a minute"]
 fn every_combination_whole() {
     let Some(_turn) = turn("every_combination_whole") else { return };
-    let parts: [fn(&Lab); 8] = [
-        reads::lengths_of_keys,
-        reads::bytes_of_keys,
-        reads::lengths_of_values,
-        reads::lines_in_values,
-        reads::flags,
-        reads::several_keys,
-        reads::counts,
-        reads::cas,
-    ];
-    let mutations: Vec<(To, Speech)> =
-        [To::Tcp, To::Udp].iter().flat_map(|to| SPEECHES.map(|speech| (*to, speech))).collect();
+    let mutations = mutations();
     assert_eq!(mutations.len(), 6);
     for (section, kernels) in ALL.into_iter().skip(1) {
         println!("{section:?}");
         let lab = with(section, kernels);
-        hold(&lab, &parts, &mutations);
+        hold(&lab, &READS, &mutations);
         if kernels {
             both_answer(&lab, bridge(&lab));
         }
@@ -89,6 +95,20 @@ fn every_combination_whole() {
             L1 | SMALL_L1 => assert_eq!(answered(&lab).0, [false, true]),
             _ => {}
         }
+    }
+}
+
+/// The ports that the role is measured with.
+#[test]
+#[ignore = "all of the contract three times: half a minute"]
+fn every_combination_over_af_xdp() {
+    let Some(_turn) = turn("every_combination_over_af_xdp") else { return };
+    for section in ["", L0, L1] {
+        println!("{section:?}");
+        let lab = over("kind = \"af_xdp\"\npromiscuous = true", section, false);
+        hold(&lab, &READS, &mutations());
+        let [l0, l1] = answered(&lab).0;
+        assert_eq!((l0, l1), (section != L1, section != L0));
     }
 }
 

@@ -54,13 +54,18 @@ struct Bridge {
 
 impl Bridge {
     fn start(middle: &Netns, section: &str) -> Self {
+        Bridge::over("kind = \"af_packet\"", middle, section)
+    }
+
+    /// `port`: what both have in common.
+    fn over(port: &str, middle: &Netns, section: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [clients, servers] = MIDDLE;
         let config = format!(
             "version = 1\nrole = \"kvcache\"\n[control]\nsocket = \"kv.sock\"\n[kvcache]\naddresses = [\"10.1.0.2\", \"fd01::2\"]\n\
             allow = [\"10.1.0.0/24\", \"fd01::/64\"]\nsettle_ms = 400\n{section}\n\
-            [[port]]\nname = \"clients\"\nkind = \"af_packet\"\ninterface = \"{clients}\"\n\
-            [[port]]\nname = \"servers\"\nkind = \"af_packet\"\ninterface = \"{servers}\"\n"
+            [[port]]\nname = \"clients\"\n{port}\ninterface = \"{clients}\"\n\
+            [[port]]\nname = \"servers\"\n{port}\ninterface = \"{servers}\"\n"
         );
         std::fs::write(folder.path().join("kv.toml"), config).unwrap();
         let file = |name: &str| File::create(folder.path().join(name)).unwrap();
