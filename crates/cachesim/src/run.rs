@@ -30,7 +30,7 @@ impl HashName {
     }
 
     /// Of a key's text.
-    pub fn hash(self, text: &[u8]) -> u32 {
+    pub fn of_text(self, text: &[u8]) -> u32 {
         match self {
             HashName::Crc32 => crc32(text),
             HashName::Lookup3 => lookup3(text, 0),

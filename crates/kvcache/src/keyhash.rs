@@ -26,7 +26,7 @@ impl KeyHash {
         let keyed = self.keyed.hash_one(key);
         match self.sets {
             None => keyed,
-            Some(name) => u64::from(name.hash(key)) << 32 | u64::from(keyed as u32),
+            Some(name) => u64::from(name.of_text(key)) << 32 | u64::from(keyed as u32),
         }
     }
 }
