@@ -45,7 +45,7 @@ pub(crate) const LINES: &[Line] = &[
     ("never stale, in worlds that are made up; planted faults are found", |machine| {
         Ok(Outcome::Pass(format!(
             "{} tests: tidemill-kvcache",
-            machine.tests(&["-p", "tidemill-kvcache"], 92)?
+            machine.tests(&["-p", "tidemill-kvcache"], 93)?
         )))
     }),
     ("on demand, network-side and host-side: windows, both sources, flapping", |machine| {
