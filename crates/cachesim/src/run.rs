@@ -5,6 +5,7 @@ use crate::policy::{Cache, Clock, Fifo, Lru, Policy, Random, S3Fifo, Sieve};
 use crate::sets::{Sets, SetsError};
 use std::fmt;
 use std::str::FromStr;
+use tidemill_lookup::hash::{crc32, lookup3};
 
 /// Requests between asking for a key's node and reading it: long enough for main memory, short enough for the first-level cache.
 const AHEAD: usize = 16;
@@ -25,6 +26,14 @@ impl HashName {
         match self {
             HashName::Crc32 => "crc32",
             HashName::Lookup3 => "lookup3",
+        }
+    }
+
+    /// Of a key's text.
+    pub fn of_text(self, text: &[u8]) -> u32 {
+        match self {
+            HashName::Crc32 => crc32(text),
+            HashName::Lookup3 => lookup3(text, 0),
         }
     }
 
@@ -124,7 +133,7 @@ impl Run {
     pub fn check(&self) -> Result<(), SetsError> {
         match self.ways {
             Ways::Full => Ok(()),
-            Ways::Sets(ways) => Sets::check(self.capacity, ways, self.policy).map(|_| ()),
+            Ways::Sets(ways) => Sets::check(self.capacity, ways).map(|_| ()),
         }
     }
 

@@ -5,15 +5,18 @@
 //! ```
 //!
 //! The order within a set is kept by moving its keys, which lie together: a set of up to 16 ways is one cache line. LRU moves a used
-//! key to the front; CLOCK and SIEVE mark it; FIFO and random leave it. With one way there is nothing to choose. S3-FIFO is not offered: a
-//! tenth of 8 ways is no queue.
+//! key to the front; CLOCK and SIEVE mark it; FIFO and random leave it; S3-FIFO counts it, and has queues and memory of what it gave up for each set ([`s3fifo`]). With one way
+//! there is nothing to choose.
 //!
 //! Departure: the paper suggests taking the way to evict at random from the new key's hash. Here it is drawn, by a seed.
+
+pub mod s3fifo;
 
 use crate::Key;
 use crate::policy::nodes::NONE;
 use crate::policy::{Cache, Policy};
 use crate::random::Random as Source;
+use s3fifo::Queues;
 use tidemill_lookup::prefetch::prefetch_read;
 
 /// No set has more ways.
@@ -25,9 +28,6 @@ pub enum SetsError {
     /// Ways.
     #[error("{0} ways: use 1 to {WAYS_MAX}, or full associativity")]
     Ways(usize),
-    /// S3-FIFO.
-    #[error("s3fifo needs full associativity: a tenth of a set is no queue")]
-    Policy,
     /// Less than a set, or more than a set number can say.
     #[error("{capacity} entries in sets of {ways}: use {ways} to 4294967295")]
     Capacity {
@@ -51,6 +51,8 @@ pub struct Sets {
     marks: Vec<u16>,
     /// By set: the way that SIEVE's hand rests on; `ways`: at the oldest.
     hands: Vec<u8>,
+    /// By set, with S3-FIFO; else there are none.
+    queues: Vec<Queues>,
     len: usize,
     source: Source,
 }
@@ -60,12 +62,9 @@ impl Sets {
     ///
     /// # Errors
     /// See [`SetsError`].
-    pub fn check(capacity: usize, ways: usize, policy: Policy) -> Result<u32, SetsError> {
+    pub fn check(capacity: usize, ways: usize) -> Result<u32, SetsError> {
         if !(1..=WAYS_MAX).contains(&ways) {
             return Err(SetsError::Ways(ways));
-        }
-        if policy == Policy::S3Fifo {
-            return Err(SetsError::Policy);
         }
         let sets = u32::try_from(capacity / ways).unwrap_or(0);
         if sets == 0 { Err(SetsError::Capacity { capacity, ways }) } else { Ok(sets) }
@@ -82,7 +81,8 @@ impl Sets {
         policy: Policy,
         seed: u64,
     ) -> Result<Self, SetsError> {
-        let sets = Self::check(capacity, ways, policy)?;
+        let sets = Self::check(capacity, ways)?;
+        let queues = if policy == Policy::S3Fifo { sets as usize } else { 0 };
         Ok(Sets {
             policy,
             ways,
@@ -90,6 +90,7 @@ impl Sets {
             keys: vec![NONE; sets as usize * ways],
             marks: vec![0; sets as usize],
             hands: vec![ways as u8; sets as usize],
+            queues: vec![Queues::default(); queues],
             len: 0,
             source: Source::new(seed),
         })
@@ -106,7 +107,34 @@ impl Sets {
         &mut self.keys[set * self.ways..][..self.ways]
     }
 
-    /// The way whose key has to go.
+    /// As [`Cache::insert`].
+    fn insert_s3fifo(&mut self, set: usize, key: Key) -> Option<Key> {
+        let Sets { ways, keys, queues, len, .. } = self;
+        let ways = *ways;
+        let (keys, queues) = (&mut keys[set * ways..][..ways], &mut queues[set]);
+        let known = queues.recall(key);
+        let mut evicted = None;
+        let free = match keys.iter().position(|kept| *kept == NONE) {
+            Some(free) => {
+                *len += 1;
+                free
+            }
+            None => {
+                let victim = queues.victim(ways, || keys.rotate_right(1));
+                let gone = keys[victim];
+                queues.evicted(victim, gone, ways);
+                keys[victim..].rotate_left(1);
+                evicted = Some(gone);
+                ways - 1
+            }
+        };
+        let place = queues.admit(known);
+        keys[place..=free].rotate_right(1);
+        keys[place] = key;
+        evicted
+    }
+
+    /// The way whose key has to go; S3-FIFO has its queues.
     fn victim(&mut self, set: usize) -> usize {
         let last = self.ways - 1;
         match self.policy {
@@ -154,6 +182,7 @@ impl Cache for Sets {
         match self.policy {
             Policy::Lru if place > 0 => self.keys(set)[..=place].rotate_right(1),
             Policy::Clock | Policy::Sieve => self.marks[set] |= 1 << place,
+            Policy::S3Fifo => self.queues[set].used(place),
             _ => {}
         }
         true
@@ -167,6 +196,9 @@ impl Cache for Sets {
     #[inline]
     fn insert(&mut self, key: Key) -> Option<Key> {
         let set = self.set_of[key as usize] as usize;
+        if self.policy == Policy::S3Fifo {
+            return self.insert_s3fifo(set, key);
+        }
         let free = self.keys(set).iter().position(|kept| *kept == NONE);
         let place = match free {
             Some(free) => {
@@ -191,7 +223,16 @@ impl Cache for Sets {
 
     fn remove(&mut self, key: Key) -> bool {
         let (set, place) = self.place(key);
-        let Some(place) = place else { return false };
+        let Some(place) = place else {
+            // A key that was deleted is new.
+            if let Some(queues) = self.queues.get_mut(set) {
+                queues.recall(key);
+            }
+            return false;
+        };
+        if let Some(queues) = self.queues.get_mut(set) {
+            queues.removed(place);
+        }
         let keys = self.keys(set);
         keys[place..].rotate_left(1);
         keys[keys.len() - 1] = NONE;

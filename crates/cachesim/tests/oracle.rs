@@ -86,7 +86,7 @@ fn fully_associative_caches_do_as_their_models() {
 #[test]
 fn every_set_is_a_small_cache_of_its_own() {
     let log = Log::new(Vec::new(), keys(KEYS)).unwrap();
-    let policies = [Policy::Fifo, Policy::Lru, Policy::Clock, Policy::Sieve];
+    let policies = [Policy::Fifo, Policy::Lru, Policy::Clock, Policy::Sieve, Policy::S3Fifo];
     for (policy, hash) in policies.into_iter().flat_map(|p| [(p, HashName::Crc32), (p, HashName::Lookup3)]) {
         for ways in [1, 2, 3, 4, 8, 16] {
             for sets in [1, 2, 5, 8] {

@@ -142,12 +142,36 @@ fn shapes_are_the_papers() {
     assert_eq!(at(&shared, 5.0)["y"], at(&shared, 6.0)["y"]);
     let dram = points(&lines, "M gets/s", "DRAM alone");
     assert!(dram.iter().zip(&shared).all(|(dram, shared)| number(dram, "y") < 0.8 * number(shared, "y")));
+    // Late by what one query takes, however many elements there are.
+    let late = points(&lines, "mean latency, us", "shared cache, 10 kqps");
+    assert!(late.len() == 6 && late.iter().all(|point| (number(point, "y") / 1.16 - 1.0).abs() < 0.01));
+
+    // Linear in the rate, and some twenty times memcached's best.
+    let lines = figure("tok-4.9");
+    let lake = points(&lines, "kqps/W", "LaKe in a server");
+    let slope = |x: f64| number(at(&lake, x), "y") / x;
+    assert!((1..=12).all(|x| (slope(f64::from(x)) / slope(12.0) - 1.0).abs() < 0.06));
+    let memcached = points(&lines, "kqps/W", "memcached");
+    assert!(number(at(&lake, 13.12), "y") > 20.0 * number(at(&memcached, 0.962), "y"));
 
     // All of it from 160 MHz on.
     let lines = figure("tok-4.10");
     let rate = points(&lines, "M gets/s", "shared cache");
     let best = number(at(&rate, 200.0), "y");
     assert!(number(at(&rate, 160.0), "y") > 0.99 * best && number(at(&rate, 150.0), "y") < 0.95 * best);
+    let late = points(&lines, "mean latency, us", "shared cache, 10 kqps");
+    let late = |mhz: f64| number(at(&late, mhz), "y") * mhz;
+    assert!((10..=20).all(|n| (late(f64::from(n) * 10.0) / late(200.0) - 1.0).abs() < 0.01));
+
+    // Quicker and sooner with each hit in the shared cache.
+    let lines = figure("tok-4.11");
+    let ys = |unit: &str, name: &str| -> Vec<f64> {
+        points(&lines, unit, name).iter().map(|point| number(point, "y")).collect()
+    };
+    let (rate, late) = (ys("M gets/s", "LaKe"), ys("mean latency, us", "LaKe, 10 kqps"));
+    assert!(rate.len() == 11 && rate.windows(2).all(|two| two[1] > 0.99 * two[0]), "{rate:?}");
+    assert!(rate[10] > 1.5 * rate[0], "{rate:?}");
+    assert!(late.len() == 11 && late.windows(2).all(|two| two[1] < two[0]), "{late:?}");
 
     // Nearly linear in the hits: above a straight line, for where memcached answers much, elements bring its replies in.
     let lines = figure("tok-4.12");
@@ -158,6 +182,16 @@ fn shapes_are_the_papers() {
     let straight = |i: usize| answered[0] + (answered[9] - answered[0]) * i as f64 / 9.0;
     assert!((0..10).all(|i| (answered[i] / straight(i) - 1.0).abs() < 0.18), "{answered:?}");
     assert!(answered.windows(2).all(|two| two[1] > two[0]), "{answered:?}");
+
+    // memcached draws less below 80 kqps, LaKe beyond, and LaKe hardly more under load than idle.
+    let lines = figure("tok-4.14");
+    let (memcached, lake) =
+        (points(&lines, "watts", "memcached"), points(&lines, "watts", "LaKe in a server"));
+    for kqps in [0.0, 20.0, 40.0, 60.0, 100.0, 200.0, 400.0, 962.0] {
+        let (software, hardware) = (number(at(&memcached, kqps), "y"), number(at(&lake, kqps), "y"));
+        assert_eq!(software < hardware, kqps < 80.0, "{kqps}: {software} and {hardware} W");
+        assert!(hardware < 63.0, "{kqps}: {hardware} W");
+    }
 
     // On demand: memcached's watts below, LaKe's above, each kept between the thresholds.
     let lines = figure("tok-4.15");

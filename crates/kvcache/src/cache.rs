@@ -19,6 +19,7 @@ use crate::fills::{Came, Fills};
 use crate::frame::{Found, Parts, Way, find, write};
 use crate::gate::{Gate, Version};
 use crate::hot::{Hot, HotKey};
+use crate::keyhash::KeyHash;
 use crate::rates::{Limit, Rates};
 use crate::server::Server;
 use crate::settings::Settings;
@@ -84,7 +85,7 @@ struct Noted {
 /// The cache. See the [module](self).
 pub struct Cache {
     settings: Settings,
-    hash: FixedState,
+    hash: KeyHash,
     gate: Gate,
     tiers: Tiers,
     connections: Connections,
@@ -115,7 +116,7 @@ impl Cache {
         let hash = |n: u64| FixedState::with_seed(secret.wrapping_add(n));
         let drawn = |n: u64| hash(n).hash_one(n);
         Cache {
-            hash: hash(0),
+            hash: KeyHash::new(hash(0), settings.hash),
             gate: Gate::new(settings.slots, settings.settle_ns),
             tiers: settings.tiers(drawn(1)),
             connections: Connections::new(settings.connections, drawn(2)),
@@ -250,7 +251,7 @@ impl Cache {
             self.counters.one(Counter::BadChecksum);
             return Fate::Pass;
         }
-        let hash = self.hash.hash_one(key);
+        let hash = self.hash.of(key);
         let ours = self.is_ours(parts.dst, parts) && self.settings.answers(parts.src);
         if !ours || !parts.is_plain {
             self.counters.one(if ours { Counter::Other } else { Counter::Denied });
@@ -270,7 +271,7 @@ impl Cache {
         };
         self.text.clear();
         let holds = |stamp: &crate::tier::Stamp| stamp.version == version && now_ns < stamp.expires_ns;
-        let Some(level) = self.tiers.get(hash, key, holds, &mut self.text) else {
+        let Some(hit) = self.tiers.get(hash, key, holds, &mut self.text) else {
             self.counters.one(Counter::Miss);
             self.misses.put(number, key, Noted { hash, version: Some(version) }, now_ns);
             return self.check(frame, parts, now_ns);
@@ -287,6 +288,13 @@ impl Cache {
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
         }
+        let refresh_ns = self.settings.refresh_ns;
+        if refresh_ns > 0 && now_ns.saturating_sub(hit.asked_ns) >= refresh_ns {
+            self.tiers.asked(hash, key, now_ns);
+            self.counters.one(Counter::Refresh);
+            self.misses.put(number, key, Noted { hash, version: None }, now_ns);
+            return Fate::Pass;
+        }
         let (rate, total) = (self.settings.rate, self.settings.rate_total);
         if let Err(limit) = self.rates.admit(parts.src, now_ns, rate, total) {
             self.counters.one(match limit {
@@ -296,7 +304,7 @@ impl Cache {
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
         }
-        self.counters.one(if level == Level::L0 { Counter::HitL0 } else { Counter::HitL1 });
+        self.counters.one(if hit.level == Level::L0 { Counter::HitL0 } else { Counter::HitL1 });
         self.hot.hit(hash, key);
         let mut header = [0, 0, 0, 0, 0, 1, 0, 0];
         header[..2].copy_from_slice(&(number.number as u16).to_be_bytes());
@@ -355,7 +363,7 @@ impl Cache {
             Event::Reads(_) | Event::Command(_) => {}
             Event::Mutates(key) => {
                 counters.one(Counter::UdpMutation);
-                let slot = gate.begin(hash.hash_one(key));
+                let slot = gate.begin(hash.of(key));
                 gate.end_later(slot, now_ns);
                 effects += 1;
             }

@@ -23,6 +23,8 @@ pub struct KvcacheSection {
     pub rate: u32,
     /// The same for all sources together, as forged ones are many; 0 is no limit.
     pub rate_total: u32,
+    /// Seconds after which one get of a key that could be answered goes to memcached, which else would not hear that the key is used, and might evict it; 0: none does. At most 86,400.
+    pub refresh_s: u32,
     /// Milliseconds within which memcached executes what has come to it, where it sends no proof; 100 to 60,000.
     pub settle_ms: u32,
     /// Milliseconds for which memcached is believed to be the same process after it has said so; 100 to 60,000. So long values may outlive it.
@@ -37,6 +39,8 @@ pub struct KvcacheSection {
     pub connections: usize,
     /// Slots that keys share for what may change them, 32 bytes each; rounded up to a power of two. As many mutations without proof may be under way within `settle_ms`, at least 65,536.
     pub slots: usize,
+    /// Which hash of a key names its set, in L0 and in L1: `"keyed"`, with a secret, so that nobody can choose keys of one set; or one of the paper's, `"crc32"` or `"lookup3"`.
+    pub hash: String,
     /// What L1 holds of what L0 has.
     pub inclusion: Inclusion,
     /// When a value that is kept in L0 gets to L1.
@@ -62,6 +66,7 @@ impl Default for KvcacheSection {
             allow: Vec::new(),
             rate: 1_000_000,
             rate_total: 0,
+            refresh_s: 0,
             settle_ms: 3000,
             lease_ms: 1000,
             ask_port: 61211,
@@ -69,6 +74,7 @@ impl Default for KvcacheSection {
             value_max: 1024,
             connections: 1024,
             slots: 1 << 18,
+            hash: "keyed".into(),
             inclusion: Inclusion::default(),
             write: Write::default(),
             on_demand: None,
@@ -173,7 +179,7 @@ pub struct L0Section {
     pub entries: usize,
     /// Places that a key can lie in; 1 to 16.
     pub ways: usize,
-    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"random"`.
+    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"s3fifo"`, `"random"`.
     pub policy: String,
     /// Bytes for one answer: `VALUE KEY FLAGS LENGTH`, the value, two line ends.
     pub chunk: usize,
@@ -193,7 +199,7 @@ pub struct L1Section {
     pub entries: usize,
     /// Places that a key can lie in; 1 to 16.
     pub ways: usize,
-    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"random"`.
+    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"s3fifo"`, `"random"`.
     pub policy: String,
     /// Memory for answers, MiB.
     pub memory_mib: usize,

@@ -7,6 +7,7 @@ tidemill_graph::counters! {
     Parked = "get-parked": "gets passed: nothing is answered now (memcached was not heard lately, everything may change, a flush is near)",
     Denied = "get-denied": "gets passed: the source is not in kvcache.allow, the destination not in kvcache.addresses, or the frame not in kvcache.vlan",
     Resting = "get-resting": "gets passed: memcached answers now (kvcache.on_demand, on_demand_host)",
+    Refresh = "get-refresh": "gets passed: so long none of the key has gone to memcached that it has to hear of it again (kvcache.refresh_s)",
     Limited = "get-limited": "gets passed: the source has had as many answers as kvcache.rate gives",
     LimitedTotal = "get-limited-total": "gets passed: all sources together have had as many answers as kvcache.rate_total gives",
     Other = "get-other": "requests passed that read and change nothing, of a form that is not answered here",

@@ -127,7 +127,7 @@ impl Fills {
     /// What is to be kept.
     pub(crate) fn kept(&self, at: usize, expires_ns: u64) -> Kept<'_> {
         let fill = &self.fills[at];
-        let stamp = Stamp { version: fill.version, expires_ns, hits: 0 };
+        let stamp = Stamp { version: fill.version, expires_ns, asked_ns: fill.asked_ns };
         Kept { hash: fill.hash, stamp, key_len: fill.key_len, answer: &fill.answer }
     }
 }

@@ -17,6 +17,7 @@ mod frame;
 mod gate;
 mod host;
 mod hot;
+mod keyhash;
 mod node;
 mod order;
 mod rates;

@@ -1,5 +1,5 @@
 //! The order of a set's ways, newest first, and which way has to go: as `tidemill-cachesim` has it (`src/sets.rs`), on ways instead of keys. A test
-//! holds the two together.
+//! holds the two together. What S3-FIFO needs besides is the simulator's own (`tidemill_cachesim::sets::s3fifo`), in [`crate::tier`].
 //!
 //! ```text
 //! ways 2 0 3 1   len 3   marks 0b010   hand 2       way 2 is the newest, 3 the oldest and under SIEVE's hand, 0 was used, 1 is free
@@ -51,7 +51,13 @@ impl Order {
         }
     }
 
-    /// The place whose way has to go, of a full set.
+    /// The oldest becomes the newest. With S3-FIFO, which has neither marks nor a hand here.
+    pub(crate) fn again(&mut self) {
+        let len = usize::from(self.len);
+        self.ways[..len].rotate_right(1);
+    }
+
+    /// The place whose way has to go, of a full set; S3-FIFO's queues say it themselves.
     pub(crate) fn victim(&mut self, policy: Policy, source: &mut Random) -> usize {
         let count = usize::from(self.count);
         let last = count - 1;
@@ -88,6 +94,14 @@ impl Order {
         self.marks = (u32::from(self.marks) << 1) as u16;
         self.len += 1;
         self.ways[0].into()
+    }
+
+    /// A free way comes to lie at this place; which. With S3-FIFO. The set is not full.
+    pub(crate) fn insert_at(&mut self, place: usize) -> usize {
+        let len = usize::from(self.len);
+        self.ways[place..=len].rotate_right(1);
+        self.len += 1;
+        self.ways[place].into()
     }
 
     /// The way at this place becomes free.

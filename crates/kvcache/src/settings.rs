@@ -10,6 +10,7 @@ use crate::tiers::{Rules, Tiers};
 use std::net::IpAddr;
 use tidemill_cachesim::lake::ondemand::Threshold;
 use tidemill_cachesim::policy::Policy;
+use tidemill_cachesim::run::HashName;
 use tidemill_cachesim::sets::WAYS_MAX;
 use tidemill_cachesim::slab::{CHUNK_BYTES, Chunks};
 
@@ -22,6 +23,8 @@ pub struct Settings {
     pub(crate) allow: Vec<Prefix>,
     pub(crate) rate: u32,
     pub(crate) rate_total: u32,
+    /// 0: never.
+    pub(crate) refresh_ns: u64,
     pub(crate) settle_ns: u64,
     pub(crate) lease_ns: u64,
     pub(crate) ask_port: u16,
@@ -32,6 +35,8 @@ pub struct Settings {
     /// Up and down.
     pub(crate) on_demand: Option<[Threshold; 2]>,
     pub(crate) on_demand_host: Option<HostRules>,
+    /// Which hash names sets; without one a keyed one does.
+    pub(crate) hash: Option<HashName>,
     rules: Rules,
     l0: Shape,
     l1: Shape,
@@ -88,6 +93,7 @@ impl Settings {
     pub fn new(section: &KvcacheSection) -> Result<Self, KvcacheError> {
         within("port", section.port.into(), 1, 65_535)?;
         within("vlan", section.vlan.into(), 0, 4094)?;
+        within("refresh_s", section.refresh_s.into(), 0, 86_400)?;
         within("settle_ms", section.settle_ms.into(), 100, 60_000)?;
         within("lease_ms", section.lease_ms.into(), 100, 60_000)?;
         within("misses", section.misses.into(), 1, 2)?;
@@ -143,12 +149,19 @@ impl Settings {
             let what = "\"back\" leaves answers in L0 that L1 has not: give \"through\", or inclusion = \"non-inclusive\"";
             return Err(KvcacheError::new("write", what));
         }
-        let policy = |key: &str, text: &str| match text.parse::<Policy>() {
-            Ok(policy) if policy != Policy::S3Fifo => Ok(policy),
-            _ => {
-                let what = format!("{text:?}: give \"fifo\", \"lru\", \"clock\", \"sieve\" or \"random\"");
-                Err(KvcacheError::new(key, what))
+        let hash = match (&section.hash[..], section.hash.parse::<HashName>()) {
+            ("keyed", _) => None,
+            (_, Ok(name)) => Some(name),
+            (text, Err(_)) => {
+                let what = format!("{text:?}: give \"keyed\", \"crc32\" or \"lookup3\"");
+                return Err(KvcacheError::new("hash", what));
             }
+        };
+        let policy = |key: &str, text: &str| {
+            text.parse::<Policy>().map_err(|_| {
+                let names = Policy::ALL.map(|policy| format!("{:?}", policy.name()));
+                KvcacheError::new(key, format!("{text:?}: give {}", names.join(", ")))
+            })
         };
         let (l0, l1) = (&section.l0, &section.l1);
         within("l0.ways", l0.ways as u64, 1, WAYS_MAX as u64)?;
@@ -198,6 +211,7 @@ impl Settings {
             allow,
             rate: section.rate,
             rate_total: section.rate_total,
+            refresh_ns: u64::from(section.refresh_s) * 1_000_000_000,
             settle_ns: u64::from(section.settle_ms) * 1_000_000,
             lease_ns: u64::from(section.lease_ms) * 1_000_000,
             ask_port: section.ask_port,
@@ -207,6 +221,7 @@ impl Settings {
             slots: section.slots,
             on_demand,
             on_demand_host,
+            hash,
             rules,
             l0: l0_shape,
             l1: l1_shape,
@@ -243,9 +258,11 @@ mod tests {
             ("write = 'back'", "kvcache.write: \"back\" leaves answers in L0"),
             ("ask_port = 11211", "kvcache.ask_port: it is kvcache.port"),
             ("misses = 3", "kvcache.misses: 3: give 1 to 2"),
+            ("refresh_s = 86401", "kvcache.refresh_s: 86401: give 0 to 86400"),
             ("vlan = 4095", "kvcache.vlan: 4095: give 0 to 4094"),
             ("l1 = { slab = 'F' }", "kvcache.l1.slab: \"F\": give \"A\" to \"E\""),
-            ("l0 = { policy = 's3fifo' }", "kvcache.l0.policy: \"s3fifo\": give"),
+            ("l0 = { policy = 'lfu' }", "kvcache.l0.policy: \"lfu\": give \"fifo\", \"lru\", "),
+            ("hash = 'md5'", "kvcache.hash: \"md5\": give \"keyed\", \"crc32\" or \"lookup3\""),
             ("l1 = { ways = 17 }", "kvcache.l1.ways: 17: give 1 to 16"),
             (
                 "on_demand = { up = 5, up_ms = 100, down = 5, down_ms = 100 }",
@@ -277,6 +294,17 @@ mod tests {
         assert!(
             of("addresses = ['::1']\nallow = ['10.0.0.0/33']").starts_with("kvcache.allow: \"10.0.0.0/33\"")
         );
+    }
+
+    #[test]
+    fn every_policy_and_hash_can_be_had() {
+        for policy in Policy::ALL {
+            let name = policy.name();
+            assert_eq!(error(&format!("l0 = {{ policy = '{name}' }}\nl1 = {{ policy = '{name}' }}")), "");
+        }
+        for name in ["keyed", "crc32", "lookup3"] {
+            assert_eq!(error(&format!("hash = '{name}'")), "");
+        }
     }
 
     #[test]

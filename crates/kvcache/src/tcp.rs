@@ -19,9 +19,9 @@ use crate::cache::seconds;
 use crate::counters::{Counter, Counters};
 use crate::frame::Parts;
 use crate::gate::{Gate, Slot};
+use crate::keyhash::KeyHash;
 use foldhash::quality::FixedState;
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use tidemill_kv::codec::event::{Answer, Event};
 use tidemill_kv::codec::outstanding::Outstanding;
@@ -140,7 +140,7 @@ impl Connections {
         frame: &[u8],
         parts: &Parts,
         now_ns: u64,
-        hash: &impl BuildHasher,
+        hash: &KeyHash,
         gate: &mut Gate,
         counters: &mut Counters,
     ) -> Segment {
@@ -411,7 +411,7 @@ impl Conn {
         &mut self,
         data: &[u8],
         now_ns: u64,
-        hash: &impl BuildHasher,
+        hash: &KeyHash,
         gate: &mut Gate,
         counters: &mut Counters,
     ) -> Result<(), Lost> {
@@ -420,7 +420,7 @@ impl Conn {
         requests.push(data, &mut |event| {
             let slot = match event {
                 Event::Reads(_) => return,
-                Event::Mutates(key) => gate.begin(hash.hash_one(key)),
+                Event::Mutates(key) => gate.begin(hash.of(key)),
                 Event::All => {
                     counters.one(Counter::Void);
                     gate.begin_all()

@@ -11,6 +11,7 @@ use crate::order::Order;
 use crate::slab::{Chunk, Slab};
 use tidemill_cachesim::policy::Policy;
 use tidemill_cachesim::random::Random;
+use tidemill_cachesim::sets::s3fifo::Queues;
 
 /// Where the key begins in an answer: behind "VALUE ".
 const KEY_AT: usize = 6;
@@ -22,8 +23,8 @@ pub(crate) struct Stamp {
     pub(crate) version: Version,
     /// Until when, in nanoseconds.
     pub(crate) expires_ns: u64,
-    /// How often it was given.
-    pub(crate) hits: u64,
+    /// When memcached was asked for it last.
+    pub(crate) asked_ns: u64,
 }
 
 /// An answer with all that belongs to it.
@@ -67,6 +68,8 @@ pub(crate) struct Tier {
     ways: usize,
     policy: Policy,
     orders: Box<[Order]>,
+    /// By set, with S3-FIFO; else there are none.
+    queues: Box<[Queues]>,
     entries: Box<[Entry]>,
     slab: Slab,
     source: Random,
@@ -78,12 +81,14 @@ impl Tier {
     pub(crate) fn new(entries: usize, ways: usize, policy: Policy, slab: Slab, seed: u64) -> Self {
         let sets = entries / ways;
         let version = Version { seq: 0, epoch: 0 };
-        let stamp = Stamp { version, expires_ns: 0, hits: 0 };
+        let stamp = Stamp { version, expires_ns: 0, asked_ns: 0 };
         let entry = Entry { hash: 0, stamp, chunk: None, len: 0, key_len: 0 };
+        let queues = if policy == Policy::S3Fifo { sets } else { 0 };
         Tier {
             ways,
             policy,
             orders: vec![Order::new(ways); sets].into(),
+            queues: vec![Queues::default(); queues].into(),
             entries: vec![entry; sets * ways].into(),
             slab,
             source: Random::new(seed),
@@ -134,11 +139,27 @@ impl Tier {
     #[inline]
     pub(crate) fn used(&mut self, place: Place) {
         self.orders[place.set].used(place.place, self.policy);
-        self.entries[place.at].stamp.hits += 1;
+        if let Some(queues) = self.queues.get_mut(place.set) {
+            queues.used(place.place);
+        }
+    }
+
+    /// memcached is asked for it now.
+    pub(crate) fn asked(&mut self, hash: u64, key: &[u8], now_ns: u64) {
+        if let Some(place) = self.find(hash, key) {
+            self.entries[place.at].stamp.asked_ns = now_ns;
+        }
     }
 
     /// Lets go of it.
     pub(crate) fn remove(&mut self, place: Place) {
+        if let Some(queues) = self.queues.get_mut(place.set) {
+            queues.removed(place.place);
+        }
+        self.free(place);
+    }
+
+    fn free(&mut self, place: Place) {
         self.orders[place.set].remove(place.place);
         if let Some(chunk) = self.entries[place.at].chunk.take() {
             self.slab.free(chunk);
@@ -156,7 +177,19 @@ impl Tier {
     fn evict(&mut self, set: usize, place: usize, evicted: &mut impl FnMut(Kept<'_>)) {
         let at = set * self.ways + usize::from(self.orders[set].ways()[place]);
         self.kept(at).into_iter().for_each(evicted);
-        self.remove(Place { set, place, at });
+        if let Some(queues) = self.queues.get_mut(set) {
+            queues.evicted(place, self.entries[at].hash as u32, self.ways);
+        }
+        self.free(Place { set, place, at });
+    }
+
+    /// The place whose answer has to go, of a full set.
+    fn victim(&mut self, set: usize) -> usize {
+        let order = &mut self.orders[set];
+        match self.queues.get_mut(set) {
+            Some(queues) => queues.victim(self.ways, || order.again()),
+            None => order.victim(self.policy, &mut self.source),
+        }
     }
 
     /// Keeps an answer whose key is not here; `evicted` is given what has to go. Whether there is a chunk for it.
@@ -164,8 +197,9 @@ impl Tier {
         let class = self.slab.class(kept.answer.len()).filter(|_| !self.orders.is_empty());
         let Some(class) = class else { return false };
         let set = self.set(kept.hash);
+        let known = self.queues.get_mut(set).is_some_and(|queues| queues.recall(kept.hash as u32));
         if self.orders[set].is_full() {
-            let victim = self.orders[set].victim(self.policy, &mut self.source);
+            let victim = self.victim(set);
             self.evict(set, victim, &mut evicted);
         }
         let chunk = match self.slab.take(class) {
@@ -179,7 +213,12 @@ impl Tier {
                 chunk
             }
         };
-        let at = set * self.ways + self.orders[set].insert();
+        let order = &mut self.orders[set];
+        let way = match self.queues.get_mut(set) {
+            Some(queues) => order.insert_at(queues.admit(known)),
+            None => order.insert(),
+        };
+        let at = set * self.ways + way;
         self.slab.own(chunk, at as u32);
         self.slab.write(chunk, kept.answer);
         let (len, key_len) = (kept.answer.len() as u16, kept.key_len);
@@ -192,5 +231,50 @@ impl Tier {
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = Kept<'_>> {
         (0..self.entries.len()).filter_map(|at| self.kept(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_cachesim::policy::Cache;
+    use tidemill_cachesim::random::mix;
+    use tidemill_cachesim::sets::Sets;
+
+    /// One set of so many ways, beside the simulator's: the same hits, the same evictions.
+    #[test]
+    fn as_the_simulator_has_it() {
+        let stamp = Stamp { version: Version { seq: 0, epoch: 0 }, expires_ns: 0, asked_ns: 0 };
+        for policy in Policy::ALL {
+            for ways in [1, 2, 3, 4, 8, 16] {
+                let keys = 3 * ways as u64;
+                let mut simulated = Sets::new(&vec![0; keys as usize], ways, ways, policy, 5).unwrap();
+                let mut tier = Tier::new(ways, ways, policy, Slab::new([(64, ways)]), 5);
+                let (mut draw, mut hits, mut evictions) = (Random::new(9 + ways as u64), 0, 0);
+                for _ in 0..5000 {
+                    let (key, removes) = (draw.below(keys).min(draw.below(keys)), draw.below(10) == 0);
+                    let (hash, text) = (mix(key), format!("{key:04}"));
+                    let there = tier.find(hash, text.as_bytes());
+                    if removes && let Some(place) = there {
+                        assert!(simulated.remove(key as u32), "{policy} {ways}");
+                        tier.remove(place);
+                        continue;
+                    }
+                    assert_eq!(simulated.get(key as u32), there.is_some(), "{policy} {ways}");
+                    if let Some(place) = there {
+                        tier.used(place);
+                        hits += 1;
+                        continue;
+                    }
+                    let (answer, mut gone) = (format!("VALUE {text} 0 1\r\nv\r\n"), None);
+                    let kept = Kept { hash, stamp, key_len: 4, answer: answer.as_bytes() };
+                    assert!(tier.insert(&kept, |evicted| gone = Some(evicted.key().to_vec())));
+                    let evicted = simulated.insert(key as u32).map(|key| format!("{key:04}").into_bytes());
+                    evictions += u32::from(evicted.is_some());
+                    assert_eq!(gone, evicted, "{policy} {ways}");
+                }
+                assert!(hits > 500 && evictions > 500, "{policy} {ways}: {hits} hits, {evictions} evictions");
+            }
+        }
     }
 }

@@ -28,6 +28,14 @@ pub(crate) enum Level {
     L1,
 }
 
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hit {
+    pub(crate) level: Level,
+    /// When memcached was asked for it last.
+    pub(crate) asked_ns: u64,
+}
+
 /// The two.
 #[derive(Debug)]
 pub(crate) struct Tiers {
@@ -87,14 +95,15 @@ impl Tiers {
         key: &[u8],
         holds: impl Fn(&Stamp) -> bool,
         to: &mut Vec<u8>,
-    ) -> Option<Level> {
+    ) -> Option<Hit> {
         if let Some(place) = self.l0.find(hash, key)
             && let Some(kept) = self.l0.at(place)
         {
             if holds(&kept.stamp) {
+                let asked_ns = kept.stamp.asked_ns;
                 to.extend_from_slice(kept.answer);
                 self.l0.used(place);
-                return Some(Level::L0);
+                return Some(Hit { level: Level::L0, asked_ns });
             }
             self.l0.remove(place);
         }
@@ -105,12 +114,19 @@ impl Tiers {
             return None;
         }
         to.extend_from_slice(kept.answer);
+        let asked_ns = kept.stamp.asked_ns;
         let rises = self.l0.fits(kept.answer.len());
         self.l1.used(place);
         if rises {
             self.rise(hash, key);
         }
-        Some(Level::L1)
+        Some(Hit { level: Level::L1, asked_ns })
+    }
+
+    /// memcached is asked for a key now, whoever has it.
+    pub(crate) fn asked(&mut self, hash: u64, key: &[u8], now_ns: u64) {
+        self.l0.asked(hash, key, now_ns);
+        self.l1.asked(hash, key, now_ns);
     }
 
     /// What was hit in L1 goes to L0.
@@ -198,7 +214,7 @@ mod tests {
     /// What is got is what was kept last, tiers include each other or do not, and nothing leaks a chunk.
     #[test]
     fn what_the_table_says() {
-        for policy in [Policy::Fifo, Policy::Lru, Policy::Clock, Policy::Sieve, Policy::Random] {
+        for policy in Policy::ALL {
             for (inclusive, through) in [(true, true), (false, true), (false, false)] {
                 let (mut tiers, mut draw) = (tiers(policy, Rules { inclusive, through }), Random::new(7));
                 let (mut last, mut hits, mut void) = ([0; 40], [0, 0], 0);
@@ -208,7 +224,7 @@ mod tests {
                     let long = key % 7 == 0;
                     if draw.below(3) == 0 {
                         last[key as usize] = round;
-                        let stamp = Stamp { version: VERSION, expires_ns: round, hits: 0 };
+                        let stamp = Stamp { version: VERSION, expires_ns: round, asked_ns: 0 };
                         let answer = answer(key, round, long);
                         let kept = Kept { hash, stamp, key_len: 4, answer: &answer };
                         assert!(tiers.admit(&kept), "{policy:?}");
@@ -216,11 +232,11 @@ mod tests {
                         // A tenth of what is there may not be given, and goes.
                         let is_void = draw.below(10) == 0;
                         let mut to = Vec::new();
-                        let level = tiers.get(hash, text.as_bytes(), |_| !is_void, &mut to);
-                        assert!(level.is_none() || !is_void);
-                        if let Some(level) = level {
+                        let hit = tiers.get(hash, text.as_bytes(), |_| !is_void, &mut to);
+                        assert!(hit.is_none() || !is_void);
+                        if let Some(hit) = hit {
                             assert_eq!(to, answer(key, last[key as usize], long));
-                            hits[usize::from(level == Level::L1)] += 1;
+                            hits[usize::from(hit.level == Level::L1)] += 1;
                         }
                         void += u64::from(is_void);
                     }
@@ -259,15 +275,15 @@ mod tests {
             for round in 1..5000_u64 {
                 let key = draw.below(40);
                 let (hash, text) = (mix(key), format!("{key:04}"));
-                let stamp = Stamp { version: VERSION, expires_ns: round, hits: 0 };
+                let stamp = Stamp { version: VERSION, expires_ns: round, asked_ns: 0 };
                 if draw.below(3) == 0 {
                     last[key as usize] = round;
                     let answer = answer(key, round, false);
                     assert!(tiers.admit(&Kept { hash, stamp, key_len: 4, answer: &answer }), "{alone:?}");
                 } else {
                     let mut to = Vec::new();
-                    if let Some(level) = tiers.get(hash, text.as_bytes(), |_| true, &mut to) {
-                        assert_eq!((level, &to), (alone, &answer(key, last[key as usize], false)));
+                    if let Some(hit) = tiers.get(hash, text.as_bytes(), |_| true, &mut to) {
+                        assert_eq!((hit.level, &to), (alone, &answer(key, last[key as usize], false)));
                         hits += 1;
                     }
                 }
@@ -275,7 +291,7 @@ mod tests {
                 assert_eq!(if alone == Level::L0 { l1 } else { l0 }, 0);
             }
             assert!(hits > 500, "{alone:?}: {hits}");
-            let (long, stamp) = (answer(7, 1, true), Stamp { version: VERSION, expires_ns: 1, hits: 0 });
+            let (long, stamp) = (answer(7, 1, true), Stamp { version: VERSION, expires_ns: 1, asked_ns: 0 });
             assert!(!tiers.fits(long.len()) && tiers.fits(64));
             assert!(!tiers.admit(&Kept { hash: mix(7), stamp, key_len: 4, answer: &long }));
         }

@@ -4,100 +4,28 @@
 
 mod common;
 
-use common::{ACK, ASK_PORT, PORT, RST, Read, SECOND, SERVER, SYN, datagram, read, section, segment, udp};
+use common::world::{AGE_S, CLIENT, SERVED, SETTLE, START, World};
+use common::{ACK, ASK_PORT, PORT, RST, SECOND, SYN, datagram, read, section, segment, udp};
 use std::net::Ipv4Addr;
 use tidemill_burst::DropReason;
 use tidemill_kvcache::{Cache, Counter, Fate, Settings, Side};
 
-const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 4000);
-const SERVED: (Ipv4Addr, u16) = (SERVER, PORT);
-const SETTLE: u64 = 3 * SECOND;
-const START: u64 = 1_000_000 * SECOND;
-/// Its age at `START`.
-const AGE_S: u64 = 1000;
-const KEEPS: [&str; 2] = ["k", "other"];
-
-/// A cache, and a memcached that has two keys and answers our questions at once.
-struct World {
-    cache: Cache,
-    now: u64,
-    /// `STAT oldest`.
-    oldest: u64,
-    /// Seconds that its clock is ahead of ours, since the start.
-    ahead_s: u64,
-    client: [u32; 2],
-}
-
-impl World {
-    /// `k` is in the cache.
-    fn new(toml: &str) -> Self {
-        let toml = format!("misses = 1\nl1 = {{ memory_mib = 1 }}\n{toml}");
-        let cache = Cache::new(Settings::new(&section(&toml)).unwrap(), 5);
-        let mut world = World { cache, now: START, oldest: 0, ahead_s: 0, client: [500, 900] };
-        assert!(world.settled());
-        world
-    }
-
-    fn through(&mut self, side: Side, frame: &[u8]) -> Fate {
-        self.now += 1_000_000;
-        let fate = self.cache.frame(side, frame, true, 1800, self.now);
-        if fate == Fate::Ask {
-            self.told(&read(self.cache.made()));
+/// memcached does not hear of hits: after `refresh_s` one get of the key goes there, and those behind it are answered again.
+#[test]
+fn memcached_hears_now_and_then_of_what_is_used() {
+    let passed = |world: &mut World, tenths: u64| {
+        let before = (world.count(Counter::Refresh), world.count(Counter::HitL0));
+        for _ in 0..tenths {
+            world.now += SECOND / 10;
+            world.hits("k");
         }
-        fate
-    }
-
-    fn told(&mut self, question: &Read) {
-        let text = std::str::from_utf8(&question.text).unwrap();
-        let age_s = AGE_S + (self.now - START) / SECOND + self.ahead_s;
-        let told = match text.trim_end().rsplit(' ').next().unwrap() {
-            "stats" => format!("STAT pid 7\r\nSTAT uptime {age_s}\r\nSTAT time {}\r\n", 5000 + age_s),
-            "settings" => format!("STAT maxbytes 5\r\nSTAT oldest {}\r\n", self.oldest),
-            nonce => format!("HD t-1 {nonce}\r\n"),
-        };
-        let frame = datagram(SERVED, (CLIENT.0, ASK_PORT), question.id, told.as_bytes());
-        assert_eq!(self.through(Side::Servers, &frame), Fate::Consume);
-    }
-
-    /// Whether a get of this key is answered by the cache.
-    fn hits(&mut self, key: &str) -> bool {
-        let get = datagram(CLIENT, SERVED, 1, format!("get {key}\r\n").as_bytes());
-        let fate = self.through(Side::Clients, &get);
-        if fate == Fate::Answer {
-            return true;
-        }
-        let value = datagram(SERVED, CLIENT, 1, format!("VALUE {key} 0 1\r\nx\r\nEND\r\n").as_bytes());
-        self.through(Side::Servers, &value);
-        false
-    }
-
-    /// Whether the cache gives answers when it has been asked a few times.
-    fn settled(&mut self) -> bool {
-        (0..8).filter(|_| KEEPS.iter().all(|key| self.hits(key))).count() > 1
-    }
-
-    /// The client's next bytes.
-    fn sends(&mut self, data: &[u8]) -> Fate {
-        let [seq, ack] = self.client;
-        self.client[0] = seq.wrapping_add(data.len() as u32);
-        self.through(Side::Clients, &segment(CLIENT, SERVED, seq, ack, ACK, data))
-    }
-
-    /// memcached's next bytes, which acknowledge all of the client's.
-    fn says(&mut self, data: &[u8]) -> Fate {
-        let [ack, seq] = self.client;
-        self.client[1] = seq.wrapping_add(data.len() as u32);
-        self.through(Side::Servers, &segment(SERVED, CLIENT, seq, ack, ACK, data))
-    }
-
-    fn opens(&mut self, client: u16, first: [u32; 2]) {
-        let frame = segment(SERVED, (CLIENT.0, client), first[1].wrapping_sub(1), first[0], SYN | ACK, &[]);
-        assert_eq!(self.through(Side::Servers, &frame), Fate::Pass);
-    }
-
-    fn count(&self, counter: Counter) -> u64 {
-        self.cache.counters().get(counter)
-    }
+        assert!(world.count(Counter::HitL0) - before.1 > tenths / 4, "it goes on being answered");
+        world.count(Counter::Refresh) - before.0
+    };
+    let mut world = World::new("refresh_s = 60");
+    assert_eq!(passed(&mut world, 500), 0);
+    assert_eq!(passed(&mut world, 1200), 2);
+    assert_eq!(passed(&mut World::new(""), 1200), 0);
 }
 
 /// The operator's flush: what is kept is void, and what comes then is kept again.

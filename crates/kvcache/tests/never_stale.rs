@@ -588,10 +588,10 @@ fn run(seed: u64, steps: usize, toml: &str, fault: Option<Fault>) -> World {
 const VARIANTS: [&str; 6] = [
     "",
     "inclusion = 'non-inclusive'\nl0 = { entries = 2, ways = 2, chunk = 2048, policy = 'sieve' }",
-    "inclusion = 'non-inclusive'\nwrite = 'back'\nl0 = { entries = 2, chunk = 2048 }\nl1 = { entries = 2, ways = 2, memory_mib = 1 }",
+    "hash = 'crc32'\ninclusion = 'non-inclusive'\nwrite = 'back'\nl0 = { entries = 2, chunk = 2048 }\nl1 = { entries = 2, ways = 2, memory_mib = 1, policy = 's3fifo' }",
     "slots = 1\nl0 = { entries = 0 }\nl1 = { entries = 4, ways = 4, memory_mib = 1, policy = 'clock' }",
     "l0 = { entries = 4, ways = 2, chunk = 2048, policy = 'fifo' }\nl1 = { entries = 0 }",
-    "l0 = { entries = 4, ways = 1, chunk = 300 }\nl1 = { entries = 3, ways = 1, memory_mib = 1, slab = 'E' }",
+    "hash = 'lookup3'\nl0 = { entries = 4, ways = 1, chunk = 300 }\nl1 = { entries = 3, ways = 1, memory_mib = 1, slab = 'E' }",
 ];
 
 #[test]

@@ -1,9 +1,11 @@
 //! Part 11, the multi-layer cache: the role, its rates, the simulators.
 
 use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
-use crate::tidy;
+use crate::{env, tidy};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+use std::collections::HashSet;
+use std::time::Instant;
 
 pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
@@ -27,8 +29,12 @@ pub(crate) const LINES: &[Line] = &[
         }
         Ok(Outcome::Pass(format!("{passed} tests: root_kvcache")))
     }),
-    ("the contract with every combination of tiers: L0, L1, both with the kernel's behind", |machine| {
-        combinations(machine, "every_combination_whole")
+    (
+        "the contract with every combination of tiers: L0, L1, both, with and without the kernel's behind",
+        |machine| combinations(machine, "every_combination_whole"),
+    ),
+    ("the contract over AF_XDP: L0, L1, both", |machine| {
+        combinations(machine, "every_combination_over_af_xdp")
     }),
     ("no answer past its time, with every combination of tiers", |machine| {
         combinations(machine, "every_combination_in_time")
@@ -39,7 +45,7 @@ pub(crate) const LINES: &[Line] = &[
     ("never stale, in worlds that are made up; planted faults are found", |machine| {
         Ok(Outcome::Pass(format!(
             "{} tests: tidemill-kvcache",
-            machine.tests(&["-p", "tidemill-kvcache"], 66)?
+            machine.tests(&["-p", "tidemill-kvcache"], 93)?
         )))
     }),
     ("on demand, network-side and host-side: windows, both sources, flapping", |machine| {
@@ -50,11 +56,12 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: shift, host, never_stale")))
     }),
     ("20 M requests a second and core, simple policies", simulated),
+    ("a sweep over thousands of configurations, on every core, and resumed", sweep),
     ("figures of chapter 4, with the paper's numbers", |machine| {
         let passed = machine.tests(&["-p", "tidemill-cli", "--test", "sim_lake", "--test", "sim_kv"], 9)?;
         Ok(Outcome::Pass(format!("{passed} tests: sim_lake, sim_kv")))
     }),
-    ("3.12 at full size: fewer misses with more ways, but for ETC", eviction),
+    ("3.12 at full size: fewer misses with more ways, but for ETC; LRU no better than random", eviction),
     ("3.9 to 3.11 and 3.13 at full size: the shapes that the paper's text tells", shapes),
     ("hits as libCacheSim counts them", |machine| {
         let target = ["-p", "tidemill-cachesim", "--test", "real_libcachesim", "--", "--show-output"];
@@ -101,8 +108,48 @@ fn role(machine: &Machine) -> Result<Outcome> {
         .iter()
         .find(|ratio| ratio["to"] == "peer:memcached-udp")
         .context("no ratio to memcached over UDP")?;
+    let share = objects.iter().find(|object| object["metric"] == "hit_share").context("no share of hits")?;
     let text: Vec<String> = all.iter().map(|ratio| shown(ratio)).collect();
-    Ok(verdict(number(ratio, "value") >= 5.0, text.join("; ")))
+    // Some of the answers are memcached's own, which the role let pass: those are not counted for it.
+    let own = number(ratio, "value") * number(share, "value");
+    let text = format!("{}; without what memcached answered {own:.2}", text.join("; "));
+    Ok(verdict(own >= 5.0, text))
+}
+
+/// Thousands of configurations in one sweep, each once; and again from what is kept of them, where none is run again. On all cores and on one: by how much that is quicker is measured.
+fn sweep(machine: &Machine) -> Result<Outcome> {
+    // Built before it is timed.
+    env::tidemill()?;
+    let file = env::scratch("held")?.join("sweep.jsonl");
+    let entries: Vec<String> = (1..=64).map(|n| (n * 512).to_string()).collect();
+    let (entries, path) = (entries.join(","), file.display().to_string());
+    let requests = if machine.quick { "20000" } else { "200000" };
+    let timed = |more: &[&str]| -> Result<(Vec<Value>, f64)> {
+        let start = Instant::now();
+        let policies = "fifo,lru,clock,sieve,s3fifo,random";
+        let line = ["sim", "kv", "--model", "etc", "--keys", "100000", "--requests", requests, "--json"];
+        let product = ["--policy", policies, "--ways", "1,2,4,8,16,full", "--entries", entries.as_str()];
+        let objects = machine.tidemill(&[&line[..], &product, more].concat())?;
+        Ok((objects, start.elapsed().as_secs_f64()))
+    };
+    // Of an earlier run.
+    if file.exists() {
+        std::fs::remove_file(&file).with_context(|| path.clone())?;
+    }
+    let (all, on_all_s) = timed(&["--resume", &path])?;
+    let (again, again_s) = timed(&["--resume", &path])?;
+    let (one, on_one_s) = timed(&["--jobs", "1"])?;
+    std::fs::remove_file(&file).with_context(|| path.clone())?;
+    let configs: HashSet<String> = all.iter().map(|object| object["config"].to_string()).collect();
+    let same = all.len() == one.len()
+        && all.iter().zip(&one).all(|(a, b)| a["config"] == b["config"] && a["hits"] == b["hits"]);
+    // Rates too: they are those of the first time.
+    let good = configs.len() == 6 * 6 * 64 && all.len() == configs.len() && again == all && same;
+    let text = format!(
+        "{} configurations in {on_all_s:.1} s, {on_one_s:.1} on one thread, again in {again_s:.1}",
+        configs.len()
+    );
+    Ok(verdict(good, text))
 }
 
 /// Strings, hashes, sets, lists and sorted sets with Redis behind. No factor is named for them; a wrong answer ends the benchmark, and so do too few hits of what is kept.
@@ -125,7 +172,8 @@ fn redis(machine: &Machine) -> Result<Outcome> {
     })
 }
 
-/// Figure 3.12 with as many requests as `bench/figures.md` has for the others: of each policy no more misses with eight ways than with two, which is what the paper sees in all but ETC.
+/// Figure 3.12 with as many requests as `bench/figures.md` has for the others: of each policy no more misses with eight ways than with two, which is what the paper sees in all but ETC; and LRU no better than
+/// random, which is within a point here.
 fn eviction(machine: &Machine) -> Result<Outcome> {
     let requests = if machine.quick { "400k" } else { "4M" };
     let points =
@@ -137,12 +185,17 @@ fn eviction(machine: &Machine) -> Result<Outcome> {
         };
         points.iter().find(is).map_or(f64::NAN, |point| number(point, "y"))
     };
-    let (mut good, mut text) = (points.len() == 75, Vec::new());
+    let (mut good, mut text) = (points.len() == 90, Vec::new());
     for model in ["USR", "SYS", "APP", "ETC", "VAR"] {
-        for policy in ["random", "lru", "fifo", "clock", "sieve"] {
+        good &= [2.0, 4.0, 8.0].iter().all(|&ways| {
+            let [random, lru] = ["random", "lru"].map(|policy| of(model, policy, ways));
+            (random - lru).abs() < 1.0
+        });
+        for policy in ["random", "lru", "fifo", "clock", "sieve", "s3fifo"] {
             let [two, eight] = [2.0, 8.0].map(|ways| of(model, policy, ways));
-            good &= if model == "ETC" { eight.is_finite() } else { eight <= two };
-            if matches!(policy, "random" | "lru") {
+            // Of S3-FIFO in sets the paper says nothing.
+            good &= if model == "ETC" || policy == "s3fifo" { eight.is_finite() } else { eight <= two };
+            if matches!(policy, "random" | "lru" | "s3fifo") {
                 text.push(format!("{model} {policy} {two:.1} to {eight:.1} %"));
             }
         }

@@ -12,6 +12,8 @@
 //! **Key popularity is published by neither paper.** It is assumed to be Zipf's law, with every request drawn anew (no locality in time), over a
 //! number of keys: see [`Model`]. Both were chosen so that what Tokusashi states of miss ratios comes out where he states it: USR and
 //! SYS with an L1 alone (3.6.4), APP with slab type E (3.6.6). For ETC and VAR nothing is stated, and nothing was fitted.
+//!
+//! Beside them YCSB's core workloads A, B, C and F ([`Model::YCSB`]; Cooper et al., SoCC 2010): there popularity is published, Zipf's law with exponent 0.99. D and E are not here: their keys come to be, and are scanned.
 
 mod alias;
 mod sizes;
@@ -94,9 +96,19 @@ impl Model {
         },
     ];
 
+    /// YCSB's core workloads that read and write keys that are there. Published: shares, exponent, ten fields of 100 bytes. Assumed: a million keys (the files' 1,000 are for who runs them to change) of
+    /// "user" and 19 digits; an update is a set of the whole value; of F, which reads all that it writes, a third of the requests are sets, each drawn by itself.
+    pub const YCSB: [Model; 4] =
+        [ycsb("ycsb-a", 0.5), ycsb("ycsb-b", 0.05), ycsb("ycsb-c", 0.0), ycsb("ycsb-f", 1.0 / 3.0)];
+
+    /// All that have a name.
+    pub fn every() -> impl Iterator<Item = Model> {
+        Model::ALL.into_iter().chain(Model::YCSB)
+    }
+
     /// By name.
     pub fn named(name: &str) -> Option<Self> {
-        Model::ALL.into_iter().find(|model| model.name == name)
+        Model::every().find(|model| model.name == name)
     }
 
     /// So many requests. The same seed gives the same ones. `None`: no keys, or parts and exponents that are none.
@@ -124,6 +136,18 @@ impl Model {
             Request::new(op, key, value_bytes[key as usize])
         };
         Log::new((0..requests).map(|_| draw()).collect(), infos)
+    }
+}
+
+const fn ycsb(name: &'static str, sets: f64) -> Model {
+    Model {
+        name,
+        keys: 1_000_000,
+        exponent: 0.99,
+        sets,
+        deletes: 0.0,
+        key_sizes: Sizes::Parts(&[(1.0, 23, 23)]),
+        value_sizes: Sizes::Parts(&[(1.0, 1000, 1000)]),
     }
 }
 

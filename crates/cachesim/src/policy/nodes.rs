@@ -1,14 +1,18 @@
 //! Queues of keys, linked through one array that has a place for every key of the log.
 //!
 //! ```text
-//! nodes   key 0        key 1        key 2        ...       12 bytes each
+//! nodes   key 0        key 1        key 2        ...       16 bytes each
 //!         newer older  newer older  newer older
+//!         soon         soon         soon
 //!         queue mark   queue mark   queue mark
 //! queue   newest -> older -> ... -> oldest
 //! ```
 //!
 //! Keys are numbers from 0 (a log gives them out), so whether a key is kept, in which queue, and its neighbors there is one
 //! load. A key is in one queue at most. Nothing is allocated after the start.
+//!
+//! The oldest key's node and its neighbor's lie anywhere, and where the one after them lies is known only when they are there: one wait for memory for each key that goes. So each node names the key that
+//! came [`SOON`] keys behind it, which is asked for when it goes. That is a hint: where keys were taken out meanwhile it may name any.
 
 use crate::Key;
 use tidemill_lookup::prefetch::prefetch_read;
@@ -17,16 +21,20 @@ use tidemill_lookup::prefetch::prefetch_read;
 pub(crate) const NONE: Key = Key::MAX;
 /// In no queue.
 const OUT: u8 = 0;
+/// Evictions between asking for a node and taking it out: a hundred nanoseconds and more.
+const SOON: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
     newer: Key,
     older: Key,
+    /// Of the same queue, pushed [`SOON`] keys later.
+    soon: Key,
     queue: u8,
     mark: u8,
 }
 
-const _: () = assert!(size_of::<Node>() == 12, "what the picture says");
+const _: () = assert!(size_of::<Node>() == 16, "what the picture says");
 
 /// The places of all keys.
 #[derive(Debug)]
@@ -39,12 +47,15 @@ pub(crate) struct Queue {
     oldest: Key,
     len: usize,
     id: u8,
+    /// The keys that were pushed last, in turn, and whose turn it is.
+    pushed: [Key; SOON],
+    turn: usize,
 }
 
 impl Queue {
     /// An empty queue with a number of its own, from 1.
     pub(crate) fn new(id: u8) -> Self {
-        Queue { newest: NONE, oldest: NONE, len: 0, id }
+        Queue { newest: NONE, oldest: NONE, len: 0, id, pushed: [NONE; SOON], turn: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -68,7 +79,7 @@ impl Queue {
 
 impl Nodes {
     pub(crate) fn new(keys: usize) -> Self {
-        Nodes(vec![Node { newer: NONE, older: NONE, queue: OUT, mark: 0 }; keys])
+        Nodes(vec![Node { newer: NONE, older: NONE, soon: NONE, queue: OUT, mark: 0 }; keys])
     }
 
     #[inline]
@@ -117,13 +128,18 @@ impl Nodes {
     #[inline]
     pub(crate) fn push(&mut self, queue: &mut Queue, key: Key) {
         debug_assert_eq!(self.at(key).queue, OUT, "a key is in one queue at most");
-        *self.at_mut(key) = Node { newer: NONE, older: queue.newest, queue: queue.id, mark: 0 };
+        *self.at_mut(key) = Node { newer: NONE, older: queue.newest, soon: NONE, queue: queue.id, mark: 0 };
         match queue.newest {
             NONE => queue.oldest = key,
             newest => self.at_mut(newest).newer = key,
         }
         queue.newest = key;
         queue.len += 1;
+        let before = std::mem::replace(&mut queue.pushed[queue.turn], key);
+        if before != NONE {
+            self.at_mut(before).soon = key;
+        }
+        queue.turn = (queue.turn + 1) % SOON;
     }
 
     /// Takes a key out of the queue that it is in.
@@ -150,6 +166,7 @@ impl Nodes {
         if oldest == NONE {
             return None;
         }
+        self.prefetch(self.at(oldest).soon);
         self.unlink(queue, oldest);
         Some(oldest)
     }

@@ -92,8 +92,8 @@ pub(super) fn parse_count(text: &str) -> Result<usize, String> {
 }
 
 pub(super) fn parse_model(text: &str) -> Result<Model, String> {
-    Model::named(text)
-        .ok_or_else(|| format!("no such model: use {}", Model::ALL.map(|model| model.name).join(", ")))
+    let names = || Model::every().map(|model| model.name).collect::<Vec<_>>().join(", ");
+    Model::named(text).ok_or_else(|| format!("no such model: use {}", names()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The contract with each combination of tiers: L0 alone, L1 alone, and both with the kernel's behind them; both by themselves are what the tests of `reads` and `mutations` have. It is their
+//! The contract with each combination of tiers: L0, L1, and both, each with and without the kernel's behind them; both by themselves are what the tests of `reads` and `mutations` have. It is their
 //! text: a part for each, and all of it for all of them where there is time (`--ignored`, `cargo xtask held 11`), with what the kernel's tier's suite has of time and of TCP's segments.
 
 use crate::both_answer;
@@ -6,7 +6,7 @@ use crate::contract::lab::{Lab, turn};
 use crate::contract::wire::{SPEECHES, Speech};
 use crate::cuts;
 use crate::ends;
-use crate::front::{bridge, with};
+use crate::front::{bridge, over, with};
 use crate::mutations::{To, all};
 use crate::reads;
 
@@ -15,8 +15,11 @@ const L0: &str = "[kvcache.l0]\nchunk = 2048\n[kvcache.l1]\nentries = 0";
 const L1: &str = "[kvcache.l0]\nentries = 0";
 /// Few, so that something is left to the tier below.
 const SMALL: &str = "[kvcache.l0]\nentries = 2\n[kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
+const SMALL_L0: &str = "[kvcache.l0]\nentries = 2\nchunk = 2048\n[kvcache.l1]\nentries = 0";
+const SMALL_L1: &str = "[kvcache.l0]\nentries = 0\n[kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
 /// Each with or without the kernel's tier; the first is what a role has that says nothing of them.
-const ALL: [(&str, bool); 4] = [("", false), (L0, false), (L1, false), (SMALL, true)];
+const ALL: [(&str, bool); 6] =
+    [("", false), (L0, false), (L1, false), (SMALL_L0, true), (SMALL_L1, true), (SMALL, true)];
 
 /// What is read, then what voids it.
 fn hold(lab: &Lab, reads: &[fn(&Lab)], mutations: &[(To, Speech)]) {
@@ -57,36 +60,60 @@ fn both_with_the_kernels_tier_behind() {
     both_answer(&lab, bridge(&lab));
 }
 
+/// What is read, all of it.
+const READS: [fn(&Lab); 8] = [
+    reads::lengths_of_keys,
+    reads::bytes_of_keys,
+    reads::lengths_of_values,
+    reads::lines_in_values,
+    reads::flags,
+    reads::several_keys,
+    reads::counts,
+    reads::cas,
+];
+
+/// All mutations.
+fn mutations() -> Vec<(To, Speech)> {
+    [To::Tcp, To::Udp].iter().flat_map(|to| SPEECHES.map(|speech| (*to, speech))).collect()
+}
+
 #[test]
-#[ignore = "all of the contract three times: half a minute"]
+#[ignore = "all of the contract five times: a minute"]
 fn every_combination_whole() {
     let Some(_turn) = turn("every_combination_whole") else { return };
-    let parts: [fn(&Lab); 8] = [
-        reads::lengths_of_keys,
-        reads::bytes_of_keys,
-        reads::lengths_of_values,
-        reads::lines_in_values,
-        reads::flags,
-        reads::several_keys,
-        reads::counts,
-        reads::cas,
-    ];
-    let mutations: Vec<(To, Speech)> =
-        [To::Tcp, To::Udp].iter().flat_map(|to| SPEECHES.map(|speech| (*to, speech))).collect();
+    let mutations = mutations();
     assert_eq!(mutations.len(), 6);
-    for (section, kernels) in [(L0, false), (L1, false), (SMALL, true)] {
+    for (section, kernels) in ALL.into_iter().skip(1) {
+        println!("{section:?}");
         let lab = with(section, kernels);
-        hold(&lab, &parts, &mutations);
+        hold(&lab, &READS, &mutations);
+        if kernels {
+            both_answer(&lab, bridge(&lab));
+        }
         match section {
-            L0 => assert_eq!(answered(&lab).0, [true, false]),
-            L1 => assert_eq!(answered(&lab).0, [false, true]),
-            _ => both_answer(&lab, bridge(&lab)),
+            L0 | SMALL_L0 => assert_eq!(answered(&lab).0, [true, false]),
+            L1 | SMALL_L1 => assert_eq!(answered(&lab).0, [false, true]),
+            _ => {}
         }
     }
 }
 
+/// The ports that the role is measured with.
 #[test]
-#[ignore = "no answer past its time, four times: three minutes"]
+#[ignore = "all of the contract three times: half a minute"]
+fn every_combination_over_af_xdp() {
+    let Some(_turn) = turn("every_combination_over_af_xdp") else { return };
+    for section in ["", L0, L1] {
+        println!("{section:?}");
+        let lab = over("kind = \"af_xdp\"\npromiscuous = true", section, false);
+        hold(&lab, &READS, &mutations());
+        let [l0, l1] = answered(&lab).0;
+        assert_eq!((l0, l1), (section != L1, section != L0));
+    }
+}
+
+#[test]
+#[ignore = "no answer past its time, six times: five minutes"]
 fn every_combination_in_time() {
     let Some(_turn) = turn("every_combination_in_time") else { return };
     for (section, kernels) in ALL {
@@ -98,7 +125,7 @@ fn every_combination_in_time() {
 }
 
 #[test]
-#[ignore = "commands cut at each byte, four times: minutes"]
+#[ignore = "commands cut at each byte, six times: minutes"]
 fn every_combination_cut_anywhere() {
     let Some(_turn) = turn("every_combination_cut_anywhere") else { return };
     let parts: [fn(&Lab); 9] = [

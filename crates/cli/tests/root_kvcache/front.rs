@@ -17,6 +17,11 @@ pub(crate) fn cached() -> Lab {
 
 /// With tiers as the section says; and the kernel's behind them, or not.
 pub(crate) fn with(section: &str, kernels: bool) -> Lab {
+    over("kind = \"af_packet\"", section, kernels)
+}
+
+/// The same over ports of any kind.
+pub(crate) fn over(port: &str, section: &str, kernels: bool) -> Lab {
     let middle = Netns::new("middle");
     let mut lab = Lab::behind(&middle);
     // Or what the programs send back does not arrive there.
@@ -25,7 +30,7 @@ pub(crate) fn with(section: &str, kernels: bool) -> Lab {
         lab.attach();
     }
     // The tests ask memcached's statistics by a connection of their own each time.
-    let bridge = Bridge::start(&middle, &format!("misses = 1\nconnections = 8192\n{section}"));
+    let bridge = Bridge::over(port, &middle, &format!("misses = 1\nconnections = 8192\n{section}"));
     lab.bridge = Some(Box::new(Tiers { bridge, _passing: passes }));
     lab.middle = Some(middle);
     lab

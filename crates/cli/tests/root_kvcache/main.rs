@@ -54,13 +54,18 @@ struct Bridge {
 
 impl Bridge {
     fn start(middle: &Netns, section: &str) -> Self {
+        Bridge::over("kind = \"af_packet\"", middle, section)
+    }
+
+    /// `port`: what both have in common.
+    fn over(port: &str, middle: &Netns, section: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [clients, servers] = MIDDLE;
         let config = format!(
             "version = 1\nrole = \"kvcache\"\n[control]\nsocket = \"kv.sock\"\n[kvcache]\naddresses = [\"10.1.0.2\", \"fd01::2\"]\n\
             allow = [\"10.1.0.0/24\", \"fd01::/64\"]\nsettle_ms = 400\n{section}\n\
-            [[port]]\nname = \"clients\"\nkind = \"af_packet\"\ninterface = \"{clients}\"\n\
-            [[port]]\nname = \"servers\"\nkind = \"af_packet\"\ninterface = \"{servers}\"\n"
+            [[port]]\nname = \"clients\"\n{port}\ninterface = \"{clients}\"\n\
+            [[port]]\nname = \"servers\"\n{port}\ninterface = \"{servers}\"\n"
         );
         std::fs::write(folder.path().join("kv.toml"), config).unwrap();
         let file = |name: &str| File::create(folder.path().join(name)).unwrap();
@@ -160,7 +165,7 @@ fn commands(section: &str, seed: u64, commands: u64) -> Vec<u64> {
     assert!(ran.asked > commands / 10 && ran.lost < ran.asked / 20, "{ran:?}");
     let hits = bridge.count("hit-l0") + bridge.count("hit-l1");
     // Of the little that is not being written.
-    assert!(hits > 20, "{hits} hits");
+    assert!(hits > (commands / 5000).max(20), "{hits} hits");
     assert!(bridge.count("tcp-mutation") > 0 && bridge.count("tcp-released") > 0);
     judge(&bridge.end());
     looks
@@ -187,8 +192,9 @@ fn ten_million_commands() {
 #[test]
 fn commands_of_any_kind_write_back() {
     let Some(_turn) = turn("commands_of_any_kind_write_back") else { return };
-    let small = "misses = 1\ninclusion = \"non-inclusive\"\nwrite = \"back\"\n[kvcache.l0]\nentries = 2\nchunk = 512\n\
-        [kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
+    let small = "misses = 1\nhash = \"crc32\"\ninclusion = \"non-inclusive\"\nwrite = \"back\"\n\
+        [kvcache.l0]\nentries = 2\nchunk = 512\npolicy = \"sieve\"\n\
+        [kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1\npolicy = \"s3fifo\"";
     commands(small, seed(2), 30_000);
 }
 

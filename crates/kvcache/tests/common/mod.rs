@@ -4,6 +4,7 @@
 
 pub mod memcached;
 pub mod ports;
+pub mod world;
 
 use std::net::Ipv4Addr;
 

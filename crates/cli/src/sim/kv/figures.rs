@@ -230,7 +230,8 @@ fn inclusion(args: &Kv) -> Result<Made> {
 /// `tok-3.12`. The paper's policies, and those that came after.
 fn eviction(args: &Kv) -> Result<Made> {
     const WAYS: [usize; 3] = [2, 4, 8];
-    const POLICIES: [Policy; 5] = [Policy::Random, Policy::Lru, Policy::Fifo, Policy::Clock, Policy::Sieve];
+    const POLICIES: [Policy; 6] =
+        [Policy::Random, Policy::Lru, Policy::Fifo, Policy::Clock, Policy::Sieve, Policy::S3Fifo];
     let cases: Vec<Run> = POLICIES
         .into_iter()
         .flat_map(|policy| WAYS.map(|ways| cache(args, policy, Ways::Sets(ways), L1_LARGE)))

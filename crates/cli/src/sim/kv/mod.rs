@@ -35,7 +35,7 @@ pub(crate) struct Kv {
     /// How the logs are written: oraclegeneral, csv (Twitter's), int32 (cache2k's) [default: as their names tell]
     #[arg(long, value_name = "FORMAT", requires = "logs")]
     format: Option<Format>,
-    /// Workload models: usr, sys, app, etc, var; what of them is assumed is in crates/cachesim/src/model/mod.rs
+    /// Workload models: usr, sys, app, etc, var, ycsb-a, ycsb-b, ycsb-c, ycsb-f; what of them is assumed is in crates/cachesim/src/model/mod.rs
     #[arg(long = "model", value_name = "NAMES", value_delimiter = ',', value_parser = parse_model)]
     models: Vec<Model>,
     /// Keys of the models, instead of their own numbers

@@ -53,7 +53,7 @@ pub(crate) struct Lake {
     /// A request log whose keys are looked for in caches as large as the variant's
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     log: Option<PathBuf>,
-    /// A workload model instead: usr, sys, app, etc, var
+    /// A workload model instead: usr, sys, app, etc, var, ycsb-a, ycsb-b, ycsb-c, ycsb-f
     #[arg(long, value_name = "NAME", value_parser = parse_model)]
     model: Option<Model>,
     /// Queries; of a log or a model half of them are warm-up [default: 200,000; of a log all]
