@@ -9,6 +9,7 @@
 //!
 //! A packet that was handed over, or has waited, goes on by its next hop of then, if that still leads out by the same interface: its rules were asked about that one.
 
+use crate::AT_ONCE;
 use crate::filter::control::Seat;
 use crate::filter::counters::Counter;
 use crate::filter::judge::{Fate, NOWHERE, Ways};
@@ -228,49 +229,52 @@ impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
         self.kept = 0;
         self.orders.clear();
         self.settled.clear();
-        seat.filter.read(
-            rules,
-            burst.iter().enumerate().map(|(at, packet)| {
-                if let Some(next) = burst.get(at + AHEAD) {
-                    prefetch_read(next.data_ptr());
-                }
-                seen(packet, hops)
-            }),
-        );
-        seat.filter.look_up(rules);
         let (orders, settled, worker) = (&mut self.orders, &mut self.settled, self.worker);
-        let mut place = 0;
-        each(burst, verdicts, |packet| {
-            let at = place;
-            place += 1;
-            let hop = hops.get(packet.label);
-            let goes =
-                packet.label == LOST || matches!(hop.kind, Kind::Forward | Kind::Glean | Kind::Unresolved);
-            // It has waited for an address since it was judged by that interface.
-            let judged = packet.note() == Some(hop.interface.into()) && packet.label != LOST;
-            if packet.is_own() || !goes || judged {
-                return Verdict::Next(onward(packet, hop).unwrap_or(FORWARD));
-            }
-            let (_, ip) = seen(packet, hops);
-            let owner = seat.filter.owner(at, ip);
-            let fate = if owner == worker { seat.filter.judge(at, now_ms, rules, ip) } else { Fate::Passes };
-            settled.extend(seat.filter.settled());
-            match fate {
-                _ if owner != worker => {
-                    note_interface(packet, hop);
-                    orders.push(Order::Hand(owner));
-                    Verdict::Keep
+        for (burst, verdicts) in burst.chunks_mut(AT_ONCE).zip(verdicts.chunks_mut(AT_ONCE)) {
+            seat.filter.read(
+                rules,
+                burst.iter().enumerate().map(|(at, packet)| {
+                    if let Some(next) = burst.get(at + AHEAD) {
+                        prefetch_read(next.data_ptr());
+                    }
+                    seen(packet, hops)
+                }),
+            );
+            seat.filter.look_up(rules);
+            let mut place = 0;
+            each(burst, verdicts, |packet| {
+                let at = place;
+                place += 1;
+                let hop = hops.get(packet.label);
+                let goes = packet.label == LOST
+                    || matches!(hop.kind, Kind::Forward | Kind::Glean | Kind::Unresolved);
+                // It has waited for an address since it was judged by that interface.
+                let judged = packet.note() == Some(hop.interface.into()) && packet.label != LOST;
+                if packet.is_own() || !goes || judged {
+                    return Verdict::Next(onward(packet, hop).unwrap_or(FORWARD));
                 }
-                Fate::Passes => Verdict::Next(onward(packet, hop).unwrap_or(FORWARD)),
-                Fate::Waits(token) => {
-                    note_interface(packet, hop);
-                    orders.push(Order::Wait(token));
-                    Verdict::Keep
+                let (_, ip) = seen(packet, hops);
+                let owner = seat.filter.owner(at, ip);
+                let fate =
+                    if owner == worker { seat.filter.judge(at, now_ms, rules, ip) } else { Fate::Passes };
+                settled.extend(seat.filter.settled());
+                match fate {
+                    _ if owner != worker => {
+                        note_interface(packet, hop);
+                        orders.push(Order::Hand(owner));
+                        Verdict::Keep
+                    }
+                    Fate::Passes => Verdict::Next(onward(packet, hop).unwrap_or(FORWARD)),
+                    Fate::Waits(token) => {
+                        note_interface(packet, hop);
+                        orders.push(Order::Wait(token));
+                        Verdict::Keep
+                    }
+                    Fate::Drop(reason) => Verdict::Drop(reason),
+                    Fate::Tell(reason) => error(packet, reason, 0, ERROR),
                 }
-                Fate::Drop(reason) => Verdict::Drop(reason),
-                Fate::Tell(reason) => error(packet, reason, 0, ERROR),
-            }
-        });
+            });
+        }
         for at in 0..self.settled.len() {
             self.release(cx, self.settled[at]);
         }

@@ -10,6 +10,7 @@
 //!
 //! What one has found out it tells the next in the packet's `hash`, which nobody behind needs.
 
+use crate::AT_ONCE;
 use crate::lanes::Lanes;
 use crate::nat::control::Seat;
 use crate::nat::counters::Counter;
@@ -350,43 +351,45 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.orders.clear();
         self.come.clear();
         let (orders, come) = (&mut self.orders, &mut self.come);
-        seat.nat.look_ahead(burst.iter().enumerate().map(|(at, packet)| {
-            if let Some(next) = burst.get(at + AHEAD) {
-                prefetch_read(next.data_ptr());
-            }
-            (way_of(packet), packet.data().get(usize::from(packet.l3)..).unwrap_or_default())
-        }));
-        let mut place = 0;
-        each(burst, verdicts, |packet| {
-            let (way, l3) = (way_of(packet), usize::from(packet.l3));
-            let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
-            let fate = seat.nat.translate_next(place, &now, way, ip);
-            place += 1;
-            match fate {
-                Fate::Translated | Fate::Passed => Verdict::Next(on(packet, fate)),
-                Fate::First(token, arrival) => {
-                    come.push(token);
-                    come.extend(arrival);
-                    Verdict::Next(on(packet, fate))
+        for (burst, verdicts) in burst.chunks_mut(AT_ONCE).zip(verdicts.chunks_mut(AT_ONCE)) {
+            seat.nat.look_ahead(burst.iter().enumerate().map(|(at, packet)| {
+                if let Some(next) = burst.get(at + AHEAD) {
+                    prefetch_read(next.data_ptr());
                 }
-                Fate::Waits(token) => {
-                    orders.push(Order::Wait(token));
-                    Verdict::Keep
+                (way_of(packet), packet.data().get(usize::from(packet.l3)..).unwrap_or_default())
+            }));
+            let mut place = 0;
+            each(burst, verdicts, |packet| {
+                let (way, l3) = (way_of(packet), usize::from(packet.l3));
+                let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
+                let fate = seat.nat.translate_next(place, &now, way, ip);
+                place += 1;
+                match fate {
+                    Fate::Translated | Fate::Passed => Verdict::Next(on(packet, fate)),
+                    Fate::First(token, arrival) => {
+                        come.push(token);
+                        come.extend(arrival);
+                        Verdict::Next(on(packet, fate))
+                    }
+                    Fate::Waits(token) => {
+                        orders.push(Order::Wait(token));
+                        Verdict::Keep
+                    }
+                    Fate::Elsewhere(handover) => {
+                        orders.push(Order::Hand(handover));
+                        Verdict::Keep
+                    }
+                    Fate::Drop(reason) => {
+                        come.extend(seat.nat.settled());
+                        Verdict::Drop(reason)
+                    }
+                    Fate::Tell(reason) => {
+                        come.extend(seat.nat.settled());
+                        error(packet, reason, 0, ERROR)
+                    }
                 }
-                Fate::Elsewhere(handover) => {
-                    orders.push(Order::Hand(handover));
-                    Verdict::Keep
-                }
-                Fate::Drop(reason) => {
-                    come.extend(seat.nat.settled());
-                    Verdict::Drop(reason)
-                }
-                Fate::Tell(reason) => {
-                    come.extend(seat.nat.settled());
-                    error(packet, reason, 0, ERROR)
-                }
-            }
-        });
+            });
+        }
         for at in 0..self.come.len() {
             self.release(cx, self.come[at]);
         }

@@ -22,7 +22,7 @@ use tidemill_flow::key::Key;
 static SOURCE: Source = Source {
     object: tidemill_bpf::include_bytes_aligned!("../../../../../bpf/gate.bpf.o"),
     program: "tidemill_gate",
-    minimum: Kernel(5, 9),
+    minimum: Kernel(5, 11),
     layout: 1,
     shared: &[],
 };

@@ -8,8 +8,8 @@ use std::io;
 use tidemill_bpf::{Cursor, Object, Pod};
 use tidemill_flow::key::Key;
 
-/// `struct rule` of bpf/gate.bpf.c: end, stamp, shard; packets and bytes kept away.
-type Rule = [u64; 5];
+/// `struct rule` of bpf/gate.bpf.c: end, stamp, shard; packets kept away.
+type Rule = [u64; 4];
 
 /// How often the dead are removed, and hits are read.
 const ROUND_NS: u64 = 1_000_000_000;
@@ -104,7 +104,7 @@ impl<A: Paired<W>, K: Pod + Default + Eq + Hash, const W: usize> Rules<A, K, W> 
                 let packets = table.get(&key)?.map_or(0, |rule| rule[3]);
                 self.picks.kept_away(&flow, packets.saturating_sub(told));
             }
-            match table.insert(&key, &[until, stamp, shard.into(), 0, 0]) {
+            match table.insert(&key, &[until, stamp, shard.into(), 0]) {
                 Ok(()) => {
                     if let Some(before) = self.there.insert(key, There { flow, told: 0, by_policy }) {
                         self.counts[usize::from(before.by_policy)] -= 1;
@@ -130,7 +130,7 @@ impl<A: Paired<W>, K: Pod + Default + Eq + Hash, const W: usize> Rules<A, K, W> 
         let (mut page, mut dead) = (Vec::new(), Vec::new());
         let (cursor, _) = table.read_some(self.cursor, &mut page)?;
         self.cursor = cursor;
-        for (key, [until, stamp, shard, packets, _]) in page {
+        for (key, [until, stamp, shard, packets]) in page {
             if let Some(There { flow, told, .. }) = self.there.get_mut(&key) {
                 let more = packets.saturating_sub(*told);
                 *told = packets;
