@@ -689,7 +689,7 @@ fn metrics_of_a_run_are_read_on_tcp() {
     // A token that is gone from the file is nobody's after a reload; a file that is wrong changes nothing.
     folder.write("tokens", "prometheus read short\n");
     let refused = folder.run("reload --socket s.sock");
-    assert!(refused.code == 1 && refused.err.contains("line 1: a token has at least"), "{}", refused.err);
+    assert!(refused.code == 1 && refused.err.contains("line 1: a token has 24 to"), "{}", refused.err);
     assert!(get(TOKEN).starts_with("HTTP/1.1 200 "));
     folder.write("tokens", format!("prometheus read {TOKEN}-2\n"));
     folder.ok("reload --socket s.sock");

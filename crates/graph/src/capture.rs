@@ -1,17 +1,20 @@
 //! Captures: copies of the packets that pass a port or a node, while the workers run.
 //!
-//! Workers never wait for whoever reads. A capture has room for so many copies; when it is full, the next copy is not
+//! Workers never wait for whoever reads. A capture has room for so many copies, of so many bytes; when it is full, the next copy is not
 //! made but counted as missed.
 
 use crate::watch::{Mailbox, Place};
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tidemill_burst::Packet;
 use tidemill_port::capture::Sense;
 
 /// The most copies that may wait in one capture.
 pub const MAX_ROOM: usize = 65_536;
+
+/// Bytes of packets that may wait in one capture, whatever its room: many readers that do not read keep little memory.
+pub const MAX_BYTES: usize = 16 << 20;
 
 /// A copy of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +48,7 @@ impl Capture {
         let channel = Channel {
             place,
             copies: ArrayQueue::new(room.clamp(1, MAX_ROOM)),
+            bytes: AtomicUsize::new(0),
             missed: AtomicU64::new(0),
             off: AtomicBool::new(false),
         };
@@ -57,7 +61,9 @@ impl Capture {
 
     /// The next copy, if one waits. Copies of one worker come in order.
     pub fn receive(&mut self) -> Option<Captured> {
-        self.channel.copies.pop()
+        let copy = self.channel.copies.pop()?;
+        self.channel.bytes.fetch_sub(copy.bytes.len(), Ordering::Relaxed);
+        Some(copy)
     }
 
     /// Copies that wait to be received.
@@ -88,6 +94,8 @@ impl Drop for Capture {
 pub(crate) struct Channel {
     place: Place,
     copies: ArrayQueue<Captured>,
+    /// Of the packets that wait. Each worker adds before it puts one there, so there is never more than is counted.
+    bytes: AtomicUsize,
     missed: AtomicU64,
     off: AtomicBool,
 }
@@ -129,9 +137,14 @@ impl Channel {
         node: Option<usize>,
         packet: &Packet,
     ) {
-        if self.copies.is_full() {
+        let length = packet.data().len();
+        let miss = || {
+            self.bytes.fetch_sub(length, Ordering::Relaxed);
             self.missed.fetch_add(1, Ordering::Relaxed);
-            return;
+        };
+        let waiting = self.bytes.fetch_add(length, Ordering::Relaxed);
+        if waiting + length > MAX_BYTES || self.copies.is_full() {
+            return miss();
         }
         let copy = Captured {
             timestamp_ns,
@@ -145,7 +158,35 @@ impl Channel {
         };
         // Another worker may have taken the last place.
         if self.copies.push(copy).is_err() {
-            self.missed.fetch_add(1, Ordering::Relaxed);
+            miss();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_burst::Memory;
+
+    /// Large packets fill a capture before its places are taken; what is received makes room.
+    #[test]
+    fn what_nobody_receives_is_bounded_in_bytes() {
+        const LENGTH: usize = 9000;
+        let memory = Memory::new(16, 16_384).unwrap();
+        let mut pool = memory.pool(16).unwrap();
+        let mut packet = pool.take().unwrap();
+        packet.set_len(LENGTH);
+        let mut capture = Capture::new(Place::Node(3), MAX_ROOM, Vec::new().into());
+        let channel = capture.channel();
+        let packets = [packet];
+        let most = MAX_BYTES / LENGTH;
+        (0..most + 5).for_each(|_| channel.at_node(0, 1, 3, &packets));
+        assert_eq!((capture.waiting(), capture.missed()), (most, 5));
+        assert_eq!(capture.receive().map(|copy| copy.bytes.len()), Some(LENGTH));
+        (0..2).for_each(|_| channel.at_node(0, 1, 3, &packets));
+        assert_eq!((capture.waiting(), capture.missed()), (most, 6));
+        drop(capture);
+        let [packet] = packets;
+        pool.free(packet);
     }
 }

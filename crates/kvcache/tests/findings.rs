@@ -5,7 +5,7 @@
 mod common;
 
 use common::world::{AGE_S, CLIENT, SERVED, SETTLE, START, World};
-use common::{ACK, ASK_PORT, PORT, RST, SECOND, SYN, datagram, read, section, segment, udp};
+use common::{ACK, ASK_PORT, PORT, RST, SECOND, datagram, read, section, segment, udp};
 use std::net::Ipv4Addr;
 use tidemill_burst::DropReason;
 use tidemill_kvcache::{Cache, Counter, Fate, Settings, Side};

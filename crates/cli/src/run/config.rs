@@ -583,6 +583,9 @@ impl Config {
         }
         for (i, port) in self.port.iter().enumerate() {
             let before = &self.port[..i];
+            if port.name().trim().is_empty() || port.name().contains(char::is_control) {
+                return Err(format!("port[{i}].name: {:?}: give a name that can be shown", port.name()));
+            }
             if before.iter().any(|other| other.name() == port.name()) {
                 return Err(format!(
                     "port[{i}].name: {:?} is there twice: give each port a name of its own",
