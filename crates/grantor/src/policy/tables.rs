@@ -6,6 +6,7 @@
 
 use crate::error::PolicyError;
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_feed::{LabelBy, LoadOptions, NextHopName, Synthetic};
@@ -22,9 +23,9 @@ pub struct PrefixTable {
 
 impl PrefixTable {
     fn load(path: &Path, name: &str, column: LabelBy) -> Result<PrefixTable, PolicyError> {
-        // Opening a pipe would wait for whoever writes to it, and a device may have no end.
-        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(PolicyError::config("policy", format!("{name}: not a file")));
+        // A device may have no end. A pipe is waited for as a slow disk is: nothing else waits with it.
+        if std::fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.file_type().is_fifo()) {
+            return Err(PolicyError::config("policy", format!("{name}: a device or a folder, and no file")));
         }
         let options =
             LoadOptions { label_by: column, synthetic: Synthetic::Single, ..LoadOptions::default() };
@@ -198,7 +199,7 @@ mod tests {
         #[cfg(unix)]
         {
             std::os::unix::fs::symlink("/dev/null", folder.path().join("device.txt")).unwrap();
-            assert!(error("device.txt", "value").contains("device.txt: not a file"));
+            assert!(error("device.txt", "value").contains("device.txt: a device or a folder"));
         }
         drop(folder);
     }
