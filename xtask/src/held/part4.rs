@@ -40,6 +40,7 @@ pub(crate) const LINES: &[Line] = &[
         tests(machine, "every structure", &both, 4)
     }),
     ("the same under ThreadSanitizer, scalar forms", races),
+    ("real tables and updates, and accesses of an update", real),
     ("VRFs share, IPv4 and IPv6", sharing),
     ("tune", tune),
     ("auto in well under a second", |machine| {
@@ -181,6 +182,16 @@ fn sharing(machine: &Machine) -> Result<Outcome> {
         "what a further table costs of DXR's layouts and of IPv6 was not said: {costs:?}"
     );
     Ok(Outcome::Pass(format!("{passed} tests; {}", costs.join("; "))))
+}
+
+/// Every structure on the tables and the stream of updates; what a further VRF costs there and what an update loads and stores is printed.
+fn real(machine: &Machine) -> Result<Outcome> {
+    let tests = ["--release", "-p", "tidemill-lpm", "--test", "real_data"];
+    let (passed, said) = machine.tests_said(&tests, 10)?;
+    let of_interest = |line: &&str| line.contains("updates one by one") || line.contains("each further one");
+    let told: Vec<&str> = said.lines().filter(of_interest).collect();
+    ensure!(told.len() >= 4, "accesses of an update and bytes of a table were not said: {told:?}");
+    Ok(Outcome::Pass(format!("{passed} tests; {}", told.join("; "))))
 }
 
 /// What bursts of every size cost, and the tables' own worst cases, in both families.
