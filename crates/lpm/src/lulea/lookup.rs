@@ -27,7 +27,7 @@ impl Kernel {
     pub(super) fn all() -> Vec<Self> {
         #[allow(unused_mut)]
         let mut all = vec![Kernel::Portable];
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, scalar))))]
         {
             if super::simd::has_avx2() {
                 all.push(Kernel::Avx2);
