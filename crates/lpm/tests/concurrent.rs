@@ -4,6 +4,7 @@
 
 use tidemill_lpm::suite::{concurrent, concurrent_default, concurrent_growth};
 use tidemill_lpm::table::{Algorithm, Family};
+use tidemill_lpm::{Domain, Rib};
 
 /// Batches of changes for each structure.
 const ROUNDS: usize = 120;
@@ -60,4 +61,22 @@ fn default_route_moves<A: Family>(seed: u64, names: &[&str]) {
 fn readers_beside_a_default_route_that_moves_see_the_old_or_the_new_label() {
     default_route_moves::<u32>(7, &["popdir-d16x3", "dxr-d16x4r", "rangetrie-d16", "binary-trie"]);
     default_route_moves::<u128>(8, &["lulea", "rangetrie-d16", "patricia"]);
+}
+
+fn every_structure_is_seen<A: Family>() {
+    for algorithm in Algorithm::all::<A>() {
+        let writer = algorithm.writer(&Rib::<A>::new(), &Domain::new());
+        let writer = writer.unwrap_or_else(|error| panic!("{algorithm}: {error}"));
+        let mut kernels = Vec::new();
+        writer.fib().lookup_batch_each(&[], &mut |kernel, _| kernels.push(kernel));
+        let plain_first = matches!(kernels[..], ["batch" | "scalar", ..]);
+        assert!(plain_first && (kernels.len() == 1 || !cfg!(scalar)), "{algorithm}: {kernels:?}");
+    }
+}
+
+/// With `--cfg scalar` there is no kernel but plain code: of others the sanitizer would see no load, and be content.
+#[test]
+fn the_scalar_forms_are_all_that_race_checkers_run() {
+    every_structure_is_seen::<u32>();
+    every_structure_is_seen::<u128>();
 }

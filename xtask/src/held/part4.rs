@@ -1,7 +1,7 @@
 //! Part 4, the fastest longest-prefix matching.
 
 use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
-use crate::{env, fuzz, proc, tidy};
+use crate::{env, fuzz, proc, test, tidy};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::process::Command;
@@ -9,23 +9,25 @@ use std::process::Command;
 pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
     ("IPv4, 30,000 labels, against the fastest peer with 2-byte next hops", |machine| {
-        against(machine, NH30000, "rte_fib-2b", &[("rnd", 2.0), ("seq", 1.3), ("rep", 1.5)])
+        against(machine, NH30000, POPDIR, "rte_fib-2b", &[("rnd", 2.0), ("seq", 1.3), ("rep", 1.5)])
     }),
     ("IPv4, 100 labels, against rte_fib with 1-byte next hops", |machine| {
-        against(machine, NH100, "rte_fib-1b", &[("rnd", 1.0), ("seq", 1.0), ("rep", 1.0)])
+        against(machine, NH100, AUTO, "rte_fib-1b", &[("rnd", 1.0), ("seq", 1.0), ("rep", 1.0)])
     }),
     ("IPv4, 30,000 uniform labels, against 2-byte next hops", |machine| {
-        against(machine, UNI30000, "rte_fib-2b", &[("rnd", 1.5)])
+        against(machine, UNI30000, POPDIR, "rte_fib-2b", &[("rnd", 1.5)])
     }),
     ("IPv6 against rte_fib6", |machine| {
-        against(machine, V6, "rte_fib6-4b-avx512", &[("rnd", 2.0), ("seq", 1.3), ("rep", 1.5)])
+        against(machine, V6, AUTO, "rte_fib6-4b-avx512", &[("rnd", 2.0), ("seq", 1.3), ("rep", 1.5)])
     }),
+    ("fractions of the bound", fractions),
     ("ADV, bursts of 1 to 256", bursts),
     ("the compact end", compact),
     ("updates, coalesced", updates),
     ("a full build", build),
     ("two cores", cores),
     ("every address of three real tables", exhaustive),
+    ("IPv6: both ends of every interval, and samples", sampled),
     ("the suite", |machine| tests(machine, "the suite", &["-p", "tidemill-lpm", "--test", "suite"], 20)),
     ("fuzzing", fuzzing),
     ("Miri on the scalar forms", miri),
@@ -37,14 +39,17 @@ pub(crate) const LINES: &[Line] = &[
         let both = ["-p", "tidemill-lpm", "--test", "concurrent", "--test", "registry"];
         tests(machine, "every structure", &both, 4)
     }),
+    ("the same under ThreadSanitizer, scalar forms", races),
+    ("real tables and updates, and accesses of an update", real),
     ("VRFs share, IPv4 and IPv6", sharing),
     ("tune", tune),
     ("auto in well under a second", |machine| {
         let real = ["--release", "-p", "tidemill-lpm", "--test", "real_data", "real_auto", "--", "--ignored"];
         tests(machine, "full tables of both families", &real, 1)
     }),
-    ("the crate on its own", |machine| tests(machine, "examples", &["-p", "tidemill-lpm", "--doc"], 3)),
+    ("the crate on its own", alone),
     ("the crate on its own, in C", |machine| tests(machine, "the C interface", &["-p", "tidemill-lpm-c"], 3)),
+    ("peers of crates, and the others of IPv6, answer alike", alike),
     ("Poptrie is no strawman", poptrie),
     ("tidy", |_| {
         let good = tidy::run()?;
@@ -59,13 +64,23 @@ const UNI30000: &str = "ris-as3333-20260511.v4.uni30000.zst";
 const V6: &str = "ris-as3333-20260511.v6.nh148.zst";
 const UPDATES: &str = "ris-as3333-20260511.v4.updates.zst";
 
+/// Our side of a comparison: what a program gets that asks for nothing, or the two of which `tidemill tune` advises one; one of them must keep all bounds.
+const AUTO: &str = "auto";
+const POPDIR: &str = "popdir-d16x3,popdir-d19";
+
 /// Three tables of different years and routers, every address.
 const EXHAUSTIVE: [&str; 3] = [NH30000, "rrc06-as4777-20100701.v4.nh.zst", "rv-as23367-201908.v4.port32.zst"];
+
+/// IPv6 tables of few labels and of many, and one with prefixes up to /128.
+const SAMPLED: [&str; 3] = [V6, "ris-as3333-20260511.v6.uni30000.zst", "asmap-20240105.v6.asn.zst"];
 
 /// The structure of the compact end, and what it is held to.
 const COMPACT: &str = "popdir-d16x3";
 const MOST_BYTES_PER_PREFIX: f64 = 1.6;
 const LEAST_COMPACT_MLPS: f64 = 100.0;
+
+/// A filter that has gone stale lets fewer tests through.
+const LEAST_UNDER_MIRI: usize = 70;
 
 const LEAST_UPDATES: f64 = 1e6;
 const MOST_BUILD_SECONDS: f64 = 0.1;
@@ -80,27 +95,39 @@ fn table(machine: &Machine, name: &str) -> Result<String> {
     Ok(machine.data()?.join("rib").join(name).to_string_lossy().into_owned())
 }
 
-/// Ours against the peers whose name begins so: the slowest ratio of each case counts.
-fn against(machine: &Machine, name: &str, peer: &str, least: &[(&str, f64)]) -> Result<Outcome> {
-    compared(machine, name, &["--only", peer], least)
-}
-
-fn compared(machine: &Machine, name: &str, more: &[&str], least: &[(&str, f64)]) -> Result<Outcome> {
+/// Ours against the peers whose name begins so.
+fn against(machine: &Machine, name: &str, ours: &str, peer: &str, least: &[(&str, f64)]) -> Result<Outcome> {
     let file = table(machine, name)?;
-    let mut arguments = vec!["peers", "lpm", "--table", &file, "--json"];
-    arguments.extend(more);
+    let mut arguments = vec!["peers", "lpm", "--table", &file, "--json", "--ours", ours, "--only", peer];
     arguments.extend(machine.quick.then_some("--quick"));
     let objects = machine.xtask(&arguments)?;
-    let ratios = ratios(&objects);
+    let (good, text) = kept(&ratios(&objects), least);
+    Ok(verdict(good, text))
+}
+
+/// Whether one structure of ours keeps all bounds, to every peer; and all ratios.
+fn kept(ratios: &[&Value], least: &[(&str, f64)]) -> (bool, String) {
+    let mut ours: Vec<&str> = ratios.iter().filter_map(|ratio| ratio["of"].as_str()).collect();
+    ours.sort_unstable();
+    ours.dedup();
     let mut text = Vec::new();
-    let mut good = true;
-    for (case, least) in least {
-        let all: Vec<&&Value> = ratios.iter().filter(|ratio| ratio["case"] == *case).collect();
-        good &= !all.is_empty() && all.iter().all(|ratio| number(ratio, "value") >= *least);
-        let all: Vec<String> = all.iter().map(|ratio| shown(ratio)).collect();
-        text.push(format!("{case} {}, at least {least:.2}", all.join(", ")));
+    let mut one = false;
+    for of in ours {
+        let mut good = true;
+        for (case, least) in least {
+            let mut all =
+                ratios.iter().filter(|ratio| ratio["of"] == of && ratio["case"] == *case).peekable();
+            good &= all.peek().is_some();
+            let mut shown_all = Vec::new();
+            for ratio in all {
+                good &= number(ratio, "value") >= *least;
+                shown_all.push(shown(ratio));
+            }
+            text.push(format!("{case} {of} {}, at least {least:.2}", shown_all.join(", ")));
+        }
+        one |= good;
     }
-    Ok(verdict(good, text.join("; ")))
+    (one, text.join("; "))
 }
 
 /// The value of a case's metric among `bench lpm`'s lines.
@@ -115,6 +142,26 @@ fn bench(machine: &Machine, name: &str, more: &[&str]) -> Result<Vec<Value>> {
     let mut arguments = vec!["bench", "lpm", "--table", &file, "--json"];
     arguments.extend(more);
     machine.tidemill(&arguments)
+}
+
+/// What share of the machine's bound a structure reaches, in a region of its size: of independent loads, the better way, or of dependent ones.
+fn fractions(machine: &Machine) -> Result<Outcome> {
+    let mut text = Vec::new();
+    for name in [NH30000, NH100, UNI30000, V6] {
+        let objects = bench(machine, name, &["--case", "rnd,rep,prefix,seq", "--no-updates"])?;
+        let rate = |case: &str| value(&objects, case, "mlps");
+        // Where there are no gather instructions there is no such line.
+        let independent = rate("independent")?.max(rate("independent-gather").unwrap_or(0.0));
+        let dependent = rate("dependent")?;
+        let mut shares = Vec::new();
+        for case in ["rnd", "rep", "prefix", "seq"] {
+            let share = rate(case)? / if case == "seq" { dependent } else { independent };
+            ensure!(share.is_finite() && share > 0.0, "{name}: {case} is {share} of the bound");
+            shares.push(format!("{case} {share:.2}"));
+        }
+        text.push(format!("{name}: {}", shares.join(", ")));
+    }
+    Ok(Outcome::Measured(text.join("; ")))
 }
 
 fn compact(machine: &Machine) -> Result<Outcome> {
@@ -138,6 +185,16 @@ fn sharing(machine: &Machine) -> Result<Outcome> {
         "what a further table costs of DXR's layouts and of IPv6 was not said: {costs:?}"
     );
     Ok(Outcome::Pass(format!("{passed} tests; {}", costs.join("; "))))
+}
+
+/// Every structure on the tables and the stream of updates; what a further VRF costs there and what an update loads and stores is printed.
+fn real(machine: &Machine) -> Result<Outcome> {
+    let tests = ["--release", "-p", "tidemill-lpm", "--test", "real_data"];
+    let (passed, said) = machine.tests_said(&tests, 10)?;
+    let of_interest = |line: &&str| line.contains("updates one by one") || line.contains("each further one");
+    let told: Vec<&str> = said.lines().filter(of_interest).collect();
+    ensure!(told.len() >= 4, "accesses of an update and bytes of a table were not said: {told:?}");
+    Ok(Outcome::Pass(format!("{passed} tests; {}", told.join("; "))))
 }
 
 /// What bursts of every size cost, and the tables' own worst cases, in both families.
@@ -170,7 +227,9 @@ fn bursts(machine: &Machine) -> Result<Outcome> {
 fn updates(machine: &Machine) -> Result<Outcome> {
     let stream = table(machine, UPDATES)?;
     let four = coalesced(&bench(machine, NH30000, &["--case", "rnd", "--updates", &stream])?)?;
-    // There is no stream of IPv6: that one's order on routes of the IPv6 table, each announcement with another label.
+    // The stream has no next hops, so that most of it changes nothing; and there is none of IPv6. Its order on routes of a table, each
+    // announcement with another label:
+    let four_like = coalesced(&bench(machine, NH30000, &["--case", "rnd", "--updates-like", &stream])?)?;
     let six = coalesced(&bench(machine, V6, &["--case", "rnd", "--updates-like", &stream])?)?;
     // The worst there is, beside it: many routes go, and come back, each a change.
     let flaps = coalesced(&bench(machine, V6, &["--case", "rnd"])?)?;
@@ -178,12 +237,13 @@ fn updates(machine: &Machine) -> Result<Outcome> {
         format!("{:.2} M/s, of which {:.0} % change the table", rate / 1e6, changed * 100.0)
     };
     let text = format!(
-        "coalesced, IPv4 {}; IPv6 in the same order {}; IPv6 routes that go and come back {}",
+        "coalesced, IPv4 {}; with other labels {}; IPv6 in that order {}; IPv6 routes that come and go {}",
         shown(four),
+        shown(four_like),
         shown(six),
         shown(flaps)
     );
-    Ok(verdict(four.0 >= LEAST_UPDATES && six.0 >= LEAST_UPDATES, text))
+    Ok(verdict([four, four_like, six].iter().all(|(rate, _)| *rate >= LEAST_UPDATES), text))
 }
 
 /// Coalesced updates per second, and the share that was left after coalescing and made a difference.
@@ -194,10 +254,17 @@ fn coalesced(objects: &[Value]) -> Result<(f64, f64)> {
     Ok((number(found, "value") * 1e3, share))
 }
 
+/// What `auto` is for either family builds on the thread that asks.
 fn build(machine: &Machine) -> Result<Outcome> {
-    let objects = bench(machine, NH30000, &["--case", "rnd", "--no-updates"])?;
-    let seconds = value(&objects, "build", "build_ms")? / 1e3;
-    Ok(verdict(seconds < MOST_BUILD_SECONDS, format!("{:.0} ms on one core", seconds * 1e3)))
+    let mut text = Vec::new();
+    let mut good = true;
+    for (name, family) in [(NH30000, 4), (V6, 6)] {
+        let objects = bench(machine, name, &["--case", "rnd", "--no-updates"])?;
+        let seconds = value(&objects, "build", "build_ms")? / 1e3;
+        good &= seconds < MOST_BUILD_SECONDS;
+        text.push(format!("IPv{family} {:.0} ms", seconds * 1e3));
+    }
+    Ok(verdict(good, format!("{}, on one core", text.join(", "))))
 }
 
 fn cores(machine: &Machine) -> Result<Outcome> {
@@ -212,23 +279,49 @@ fn cores(machine: &Machine) -> Result<Outcome> {
 }
 
 /// What routers use by themselves, and the largest of its family.
-const CHECKED: &str = "auto,dxr-d16x4r,popdir-d19";
+const CHECKED: [&str; 3] = [AUTO, "dxr-d16x4r", "popdir-d19"];
 
 fn exhaustive(machine: &Machine) -> Result<Outcome> {
+    let extent: &[&str] = if machine.quick { &["--sample", "1000000"] } else { &["--all"] };
+    // Each of them is asked for each address at least once.
+    let least = if machine.quick { 1_000_000 } else { 1_u64 << 32 };
+    verified(machine, &EXHAUSTIVE, &CHECKED, extent, least)
+}
+
+/// There are 2^128 addresses: the ends of all intervals are where an answer changes.
+fn sampled(machine: &Machine) -> Result<Outcome> {
+    let keys = if machine.quick { "100000" } else { "4000000" };
+    let names = [AUTO, "rangetrie-d16", "rangetrie-d20", "poptrie-d18"];
+    verified(machine, &SAMPLED, &names, &["--sample", keys], keys.parse()?)
+}
+
+/// Whether `fib verify` found nothing wrong, with at least so many answers of each structure.
+fn verified(
+    machine: &Machine,
+    tables: &[&str],
+    structures: &[&str],
+    extent: &[&str],
+    least: u64,
+) -> Result<Outcome> {
+    let names = structures.join(",");
     let mut text = Vec::new();
     let mut good = true;
-    for name in EXHAUSTIVE {
+    for name in tables {
         let file = table(machine, name)?;
-        let extent: &[&str] = if machine.quick { &["--sample", "1000000"] } else { &["--all"] };
-        let mut arguments = vec!["fib", "verify", "--table", &file, "--algorithm", CHECKED, "--json"];
+        let mut arguments = vec!["fib", "verify", "--table", &file, "--algorithm", &names, "--json"];
         arguments.extend(extent);
         let objects = machine.tidemill(&arguments)?;
-        let checked = objects.iter().rev().find(|object| !object["checked"].is_null());
-        let last = checked.with_context(|| format!("{name}: no line with \"checked\""))?;
-        good &= last["wrong"].as_u64() == Some(0) && last["checked"].as_u64().is_some_and(|count| count > 0);
+        let (each, sums): (Vec<&Value>, Vec<&Value>) = (objects.iter())
+            .filter(|object| !object["checked"].is_null())
+            .partition(|object| !object["structure"].is_null());
+        let last = sums.last().with_context(|| format!("{name}: no line with \"checked\""))?;
+        let enough = |object: &&Value| object["checked"].as_u64().is_some_and(|checked| checked >= least);
+        good &= last["wrong"].as_u64() == Some(0)
+            && each.len() == structures.len()
+            && each.iter().all(enough);
         text.push(format!("{name}: {last}"));
     }
-    Ok(verdict(good, text.join("; ")))
+    Ok(verdict(good, format!("{names}; {}", text.join("; "))))
 }
 
 fn fuzzing(machine: &Machine) -> Result<Outcome> {
@@ -238,25 +331,104 @@ fn fuzzing(machine: &Machine) -> Result<Outcome> {
     Ok(verdict(totals.failed == 0 && totals.passed == targets.len(), format!("{totals}, {seconds} s each")))
 }
 
-/// Needs a nightly toolchain with Miri.
+/// Needs a nightly toolchain with Miri. The structures for production and what they are made of: yardsticks have no unsafe code but in kernels,
+/// which Miri does not run, and take it hours.
 fn miri(_: &Machine) -> Result<Outcome> {
     let mut command = Command::new("cargo");
     command.current_dir(env::root()).env("RUSTFLAGS", "--cfg scalar");
     command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-    command.args(["+nightly", "miri", "test", "--quiet", "-p", "tidemill-lpm", "--lib"]);
+    command.args(["+nightly", "miri", "test", "--quiet", "-p", "tidemill-lpm", "--lib", "--"]);
+    command.args(["dxr::", "popdir::", "lulea::", "rangetrie::", "pool::", "table::", "prefix::"]);
     let said = proc::output(&mut command).context("needs `rustup toolchain install nightly -c miri`")?;
-    Ok(Outcome::Pass(format!("{} tests", super::passed(&said))))
+    let passed = super::passed(&said);
+    Ok(verdict(passed >= LEAST_UNDER_MIRI, format!("{passed} tests, at least {LEAST_UNDER_MIRI}")))
 }
 
+/// Readers beside a writer, where every race is told: `tests/concurrent.rs` of this crate.
+fn races(_: &Machine) -> Result<Outcome> {
+    let totals = test::sanitized("tidemill-lpm")?;
+    Ok(verdict(totals.passed > 0 && totals.failed == 0 && totals.skipped == 0, totals.to_string()))
+}
+
+/// Its doc tests, and the example that its README is about.
+fn alone(machine: &Machine) -> Result<Outcome> {
+    let passed = machine.tests(&["-p", "tidemill-lpm", "--doc"], 3)?;
+    let mut example = env::cargo();
+    let said = proc::output(example.args(["run", "--quiet", "-p", "tidemill-lpm", "--example", "lookup"]))?;
+    let last: Vec<&str> = said.lines().skip(2).collect();
+    let right = ["10.1.2.3 -> 192.0.2.2", "10.2.2.3 -> 192.0.2.2", "172.16.0.1 -> 192.0.2.3"];
+    Ok(verdict(last == right, format!("{passed} doc tests; the example: {}", last.join(", "))))
+}
+
+/// Those that are in no line above: every pass's checksum is the reference's, or the command fails.
+fn alike(machine: &Machine) -> Result<Outcome> {
+    let mut text = Vec::new();
+    for (name, only) in [(NH30000, "crate"), (V6, "crate,rte_lpm6,rte_fib6-4b-scalar")] {
+        let file = table(machine, name)?;
+        text.push(machine.said(&["peers", "lpm", "--table", &file, "--check", "--only", only])?);
+    }
+    Ok(Outcome::Pass(format!("last of each family: {}", text.join("; "))))
+}
+
+/// The objects with this metric.
+fn of_metric<'a>(objects: &'a [Value], metric: &'a str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object["metric"] == metric)
+}
+
+/// That it measures the memory (Zec's Table 2.1), looks at every structure, measures the best, and says which of them and why.
 fn tune(machine: &Machine) -> Result<Outcome> {
-    let file = table(machine, NH148)?;
-    let objects = machine.tidemill(&["tune", "--table", &file, "--quick", "--json"])?;
-    let advice = objects.iter().find(|object| !object["advice"].is_null());
-    let advice = advice.context("no line with \"advice\"")?;
-    Ok(Outcome::Measured(format!("{} lines; {advice}", objects.len())))
+    let mut text = Vec::new();
+    for (name, key) in [(NH148, "algorithm"), (V6, "algorithm6")] {
+        let file = table(machine, name)?;
+        let objects = machine.tidemill(&["tune", "--table", &file, "--quick", "--json"])?;
+        let latencies = of_metric(&objects, "latency_ns").count();
+        let by_size: Vec<f64> = (of_metric(&objects, "ns").filter(|object| object["case"] == "dependent"))
+            .map(|object| number(object, "value"))
+            .collect();
+        let grows = by_size.first().zip(by_size.last()).is_some_and(|(first, last)| *last > 2.0 * first);
+        ensure!(latencies >= 2 && grows, "{latencies} caches; a dependent load, by size: {by_size:?} ns");
+        let looked_at = of_metric(&objects, "brief_mlps").filter(|object| object["case"] == "rnd").count();
+        ensure!(looked_at >= 5, "{looked_at} structures were looked at");
+        let advice = objects.iter().find(|object| !object["advice"].is_null());
+        let advice = advice.context("no line with \"advice\"")?;
+        let name = advice["advice"].as_str().unwrap_or_default();
+        let measured = of_metric(&objects, "mlps").any(|object| object["subject"] == name);
+        ensure!(measured, "{name:?} is advised, which was not measured");
+        let reasons = advice["why"].as_array().map_or(0, Vec::len);
+        let line = format!("{key} = \"{name}\"");
+        ensure!(reasons > 0 && advice["configuration"] == line, "no reasons, or not {line}: {advice}");
+        text.push(format!("{looked_at} structures: {advice}"));
+    }
+    Ok(Outcome::Pass(text.join("; ")))
 }
 
 fn poptrie(machine: &Machine) -> Result<Outcome> {
-    let more = ["--ours", "poptrie-d18", "--only", "rte_fib-2b-avx512"];
-    compared(machine, NH30000, &more, &POPTRIE)
+    against(machine, NH30000, "poptrie-d18", "rte_fib-2b-avx512", &POPTRIE)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    #[test]
+    fn one_structure_has_to_keep_every_bound() {
+        let ratio =
+            |of: &str, case: &str, value: f64| json!({"of": of, "to": "x", "case": case, "value": value});
+        let kept =
+            |all: &[Value], least: &[(&str, f64)]| super::kept(&all.iter().collect::<Vec<_>>(), least).0;
+        let bounds = [("rnd", 2.0), ("rep", 1.5)];
+        let mut all = vec![
+            ratio("a", "rnd", 3.0),
+            ratio("a", "rep", 1.4),
+            ratio("b", "rnd", 1.9),
+            ratio("b", "rep", 1.6),
+        ];
+        assert!(!kept(&all, &bounds), "each case by another structure");
+        all.extend([ratio("c", "rnd", 2.0), ratio("c", "rep", 1.5)]);
+        assert!(kept(&all, &bounds));
+        all.push(ratio("c", "rep", 1.4));
+        assert!(!kept(&all, &bounds), "the slowest ratio counts");
+        assert!(!kept(&[ratio("a", "rnd", 3.0)], &bounds), "a case without a ratio");
+        assert!(!kept(&[], &bounds));
+    }
 }

@@ -135,6 +135,13 @@ pub(crate) fn model() -> Result<Totals> {
     Ok(totals)
 }
 
+/// Of what `model` runs, one package's tests with real threads.
+pub(crate) fn sanitized(package: &str) -> Result<Totals> {
+    let mut model = Model::new()?;
+    model.threads.retain(|target| target.package == package);
+    tier(&model.threads, model.unsanitized(), &model.threads_flags(), &model.tsan)
+}
+
 /// Builds what `model` runs.
 pub(crate) fn build_model() -> Result<()> {
     let model = Model::new()?;

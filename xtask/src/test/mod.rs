@@ -110,6 +110,11 @@ pub(crate) fn real_tier() -> Result<Totals> {
     harness::real()
 }
 
+/// The tests with threads of one package, under ThreadSanitizer.
+pub(crate) fn sanitized(package: &str) -> Result<Totals> {
+    harness::sanitized(package)
+}
+
 /// Whether no test failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.build_ahead {

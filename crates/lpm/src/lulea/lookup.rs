@@ -27,7 +27,7 @@ impl Kernel {
     pub(super) fn all() -> Vec<Self> {
         #[allow(unused_mut)]
         let mut all = vec![Kernel::Portable];
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, scalar))))]
         {
             if super::simd::has_avx2() {
                 all.push(Kernel::Avx2);
@@ -133,21 +133,28 @@ impl Lulea {
         Label(entry.0)
     }
 
-    /// One node further, without a branch: an answer stays what it is. `look` reads two words that stand together, and says how
-    /// many of their bytes are below `x`.
+    /// One node further, without a branch: an answer stays what it is. `look` as for [`step`](Self::step).
     #[inline(always)]
     fn visit(&self, entry: u32, x: u8, look: &impl Fn(&[AtomicU32; 2], u8) -> Look) -> u32 {
         let (pointer, large) = (!Entry(entry).is_leaf(), entry >= Entry::POINTER | Entry::LARGE);
-        let pair = select_unpredictable(pointer, entry & Entry::PLACE, Entry::NOWHERE) as usize;
+        let unit = select_unpredictable(pointer, entry & Entry::PLACE, Entry::NOWHERE);
+        let next = self.step(unit, large, x, look);
+        select_unpredictable(pointer, next, entry)
+    }
+
+    /// What the node that begins in `unit` has for the byte `x`. `look` reads two words that stand together, and says how many of their
+    /// bytes are below `x`.
+    #[inline(always)]
+    fn step(&self, unit: u32, large: bool, x: u8, look: &impl Fn(&[AtomicU32; 2], u8) -> Look) -> u32 {
+        let unit = unit as usize;
         let aside = select_unpredictable(large, usize::from(x / 32), 0);
         let words = &*self.store.words;
         let pairs: &[[AtomicU32; 2]] = words.as_chunks().0;
-        let Look { low, high, below } = look(&pairs[pair + aside], x);
-        let small = pair * UNIT + SMALL_HEAD + below as usize;
+        let Look { low, high, below } = look(&pairs[unit + aside], x);
+        let small = unit * UNIT + SMALL_HEAD + below as usize;
         let in_large = high as usize + up_to(low, x % 32);
         let at = select_unpredictable(large, in_large, small);
-        let next = words[at].load(Ordering::Acquire);
-        select_unpredictable(pointer, next, entry)
+        words[at].load(Ordering::Acquire)
     }
 
     /// The entry of the block for the first 24 bits of a key, of which these are the first 64.
@@ -162,11 +169,23 @@ impl Lulea {
 
     /// One lookup of a fixed number of steps, so that a CPU that is asked one after the other works on several at a time: three
     /// visits, enough for /48. What is longer is rare.
+    ///
+    /// At the root and at the block jumps leave: there the keys of routed networks all go on, and nearly all random ones do not, so that
+    /// either way the CPU knows beforehand, and neither they nor the first visit have to choose. Behind that visit half of the keys have their
+    /// answer, which nobody can know: from there on there are no jumps.
     #[inline(always)]
     pub(super) fn quick(&self, key: u128, look: impl Fn(&[AtomicU32; 2], u8) -> Look) -> Label {
         let high = (key >> 64) as u64;
-        let mut entry = self.start(high);
-        for shift in [32, 24, 16] {
+        let root = self.root((high >> 48) as usize);
+        if root.is_leaf() {
+            return Label(root.0);
+        }
+        let block = self.store.entry(root.word() + usize::from((high >> 40) as u8));
+        if block.is_leaf() {
+            return Label(block.0);
+        }
+        let mut entry = self.step(block.unit(), block.is_large(), (high >> 32) as u8, &look);
+        for shift in [24, 16] {
             entry = self.visit(entry, (high >> shift) as u8, &look);
         }
         self.rest(key, entry, 48)

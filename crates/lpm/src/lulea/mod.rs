@@ -29,7 +29,7 @@
 //! Root and block, of which a real table touches some 100 lines; then per node two loads, of one line where the node is
 //! small. Of keys spread over the prefixes of the 2026 table all visit one node, 52 % a second, 34 % a third. Bursts take all
 //! keys one node further at a time, those that have their answer left out; with AVX2 8 keys at once, with AVX-512 16. A single lookup
-//! makes three visits without a branch that depends on the key. A patch looks at one run of each node on its way, and reads the
+//! leaves at the root or the block by a jump, or makes three visits without a branch that depends on the key. A patch looks at one run of each node on its way, and reads the
 //! runs of those that it makes anew; in a large node, a slot that has a run of its own is one store, whatever its neighbors are. Bytes, rates and updates: the crate's README.
 //!
 //! # Where we depart from the source
@@ -173,6 +173,7 @@ fn slot_region(region: Prefix<u128>, slot: usize) -> Prefix<u128> {
 
 impl Lulea {
     /// The entry of a root's slot.
+    #[inline(always)]
     fn root(&self, slot: usize) -> Entry {
         Entry(self.root[slot].load(Ordering::Acquire))
     }
@@ -185,6 +186,7 @@ impl Lulea {
 
 impl Store {
     /// The entry at a word of a block or a node.
+    #[inline(always)]
     fn entry(&self, word: usize) -> Entry {
         Entry(self.words[word].load(Ordering::Acquire))
     }

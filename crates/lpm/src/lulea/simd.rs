@@ -99,6 +99,8 @@ const KEYS_PER_LINE: usize = 4;
 /// Nodes that a burst visits: the window holds the bits 24..56 of a key.
 const VISITS: usize = 4;
 
+const _: () = assert!(Entry::NOWHERE == 0, "a lane that is left out gets a zero for its node");
+
 /// Keys that make the same visit, in their order: the entries that they have come to, and the bits not yet used,
 /// left-aligned. A group of 16 may be stored at any length, so there is a tail.
 struct Level {
@@ -135,13 +137,10 @@ impl Level {
             before(group);
             let (from, on) = (group * LANES, self.on[group]);
             let entries = load(&self.entries[from..]);
-            let pointers = _mm512_mask_mov_epi32(
-                _mm512_set1_epi32((Entry::POINTER | Entry::NOWHERE) as i32),
-                on,
-                entries,
-            );
-            let at = locate(words, pointers, load(&self.windows[from..]));
-            self.set(group, _mm512_mask_mov_epi32(entries, on, gather(words, at)));
+            let at = locate(words, on, entries, load(&self.windows[from..]));
+            let next = gather_on(words, on, at, entries);
+            self.on[group] = pointers(next) & on;
+            store(&mut self.entries[from..], next);
         }
     }
 
@@ -202,13 +201,20 @@ fn store(to: &mut [u32], lanes: __m512i) {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn gather(words: &[AtomicU32], at: __m512i) -> __m512i {
+    gather_on(words, u16::MAX, at, _mm512_setzero_si512())
+}
+
+/// Reads `words[at]` in the lanes in `on`; in the others it is `other`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn gather_on(words: &[AtomicU32], on: u16, at: __m512i, other: __m512i) -> __m512i {
     let len = u32::try_from(words.len()).unwrap_or(u32::MAX);
     let outside = _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(len as i32));
     assert!(outside == 0, "every pointer leads inside");
-    // SAFETY: every lane reads an aligned word inside `words` (checked above; fewer than 2^31 words, so that the
-    // signed index is right). Entries may be stored to meanwhile: as assembly this is 16 single aligned loads of 4 bytes, each
+    // SAFETY: every lane reads, if it reads, an aligned word inside `words` (checked above; fewer than 2^31 words, so that the
+    // signed index is right). Entries may be stored to meanwhile: as assembly this is up to 16 single aligned loads of 4 bytes, each
     // of them atomic on x86 and, like every x86 load, an acquire.
-    unsafe { _mm512_i32gather_epi32::<4>(at, words.as_ptr().cast()) }
+    unsafe { _mm512_mask_i32gather_epi32::<4>(other, on, at, words.as_ptr().cast()) }
 }
 
 /// Reads the pairs of words `pair`: the first words, the second words.
@@ -267,7 +273,7 @@ fn start(root: &[AtomicU32], words: &[AtomicU32], keys: &[u128; LANES]) -> (__m5
     let on = pointers(entry);
     // Shifting out the pointer bit; a block's pointer has no other. An answer reads where it is harmless.
     let at = _mm512_mask_add_epi32(slot, on, _mm512_slli_epi32::<1>(entry), slot);
-    (_mm512_mask_mov_epi32(entry, on, gather(words, at)), window)
+    (gather_on(words, on, at, entry), window)
 }
 
 #[inline]
@@ -276,18 +282,17 @@ fn pointers(entries: __m512i) -> u16 {
     _mm512_cmplt_epi32_mask(entries, _mm512_setzero_si512())
 }
 
-/// The words of the entries one node further than `entry`, all of them pointers.
+/// The words of the entries one node further than `entry`, which is a pointer in the lanes in `on`; in the others, words among the zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx512vpopcntdq")]
-fn locate(words: &[AtomicU32], entry: __m512i, window: __m512i) -> __m512i {
-    let large = _mm512_test_epi32_mask(entry, _mm512_set1_epi32(Entry::LARGE as i32));
-    let place = _mm512_and_si512(entry, _mm512_set1_epi32(Entry::PLACE as i32));
+fn locate(words: &[AtomicU32], on: u16, entry: __m512i, window: __m512i) -> __m512i {
+    let large = _mm512_mask_test_epi32_mask(on, entry, _mm512_set1_epi32(Entry::LARGE as i32));
+    let place = _mm512_maskz_and_epi32(on, entry, _mm512_set1_epi32(Entry::PLACE as i32));
     let pair = _mm512_mask_add_epi32(place, large, place, _mm512_srli_epi32::<29>(window));
     let (low, high) = gather_pairs(words, pair);
-    // Large: the bits at or below x % 32.
-    let bit = _mm512_and_si512(_mm512_srli_epi32::<24>(window), _mm512_set1_epi32(31));
-    let shifted = _mm512_sllv_epi32(low, _mm512_sub_epi32(_mm512_set1_epi32(31), bit));
-    let in_large = _mm512_add_epi32(high, _mm512_popcnt_epi32(shifted));
+    // Large: the bits at or below x % 32. To be shifted out are as many as its complement, of five bits, says.
+    let above = _mm512_andnot_si512(_mm512_srli_epi32::<24>(window), _mm512_set1_epi32(31));
+    let up_to = _mm512_popcnt_epi32(_mm512_sllv_epi32(low, above));
     // Small: x in all four bytes; a byte of `x - end`, saturating, is not 0 where the end is below.
     let spread = _mm512_set4_epi32(0x0f0f_0f0f, 0x0b0b_0b0b, 0x0707_0707, 0x0303_0303);
     let x = _mm512_shuffle_epi8(window, spread);
@@ -296,7 +301,7 @@ fn locate(words: &[AtomicU32], entry: __m512i, window: __m512i) -> __m512i {
     let below_high = _mm512_min_epu8(_mm512_subs_epu8(x, high), one);
     let first = _mm512_add_epi32(_mm512_add_epi32(place, place), _mm512_set1_epi32(SMALL_HEAD as i32));
     let in_small = _mm512_dpbusd_epi32(first, _mm512_add_epi8(below_low, below_high), one);
-    _mm512_mask_mov_epi32(in_small, large, in_large)
+    _mm512_mask_add_epi32(in_small, large, high, up_to)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx512vpopcntdq,bmi1,bmi2,popcnt")]
@@ -316,10 +321,13 @@ const LINES_AHEAD: usize = LINES / 2 / (BURST / LANES);
 /// Prefetches lines of the keys behind the burst: callers mostly hand over a long array piece by piece, and where there are no more
 /// keys, nothing is lost but the hint. 16 bytes a key are so much that waiting for them takes as long as the lookups.
 /// Half of the lines beside a visit and half where nothing else is loaded did best.
+///
+/// A line is named by the last of its keys: large allocations begin 16 bytes behind a page's beginning, so that the last key of a burst lies on the
+/// next page, where the CPU's own prefetching does not go. By their first keys the lines would leave that one out.
 #[inline(always)]
 fn ahead(keys: &[u128], lines: Range<usize>) {
     for line in lines {
-        prefetch_read(keys.as_ptr().wrapping_add(BURST + line * KEYS_PER_LINE));
+        prefetch_read(keys.as_ptr().wrapping_add(BURST + line * KEYS_PER_LINE + KEYS_PER_LINE - 1));
     }
 }
 
