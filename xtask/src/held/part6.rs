@@ -17,6 +17,12 @@ pub(crate) const LINES: &[Line] = &[
     ("10,000 route changes of IPv6 a second, show, trace, reload", |machine| churn(machine, V6)),
     ("the same on a wire", |machine| wire(machine, "churn::", 2)),
     ("interfaces that vanish, return, change MTU; out of frames", |machine| wire(machine, "devices::", 7)),
+    ("a queue that somebody has (EBUSY), after a crash, too: recovered, counted, said", |machine| {
+        let target = |package, name| ["-p", package, "--features", "xdp", "--test", "root_xdp", "--", name];
+        let ports = machine.tests(&target("tidemill-port", "root_xdp_what_"), 2)?;
+        let router = machine.tests(&target("tidemill-cli", "is_killed_and_comes_back"), 1)?;
+        Ok(Outcome::Pass(format!("{ports} tests: tidemill-port root_xdp; {router}: a router on AF_XDP")))
+    }),
     ("kill -9 and restart from the image: forwarding again within 2 seconds", |machine| {
         let of = |test: &str, name: &str, least| {
             machine.tests(&["-p", "tidemill-cli", "--release", "--test", test, "--", name], least)
