@@ -300,12 +300,7 @@ impl Worker {
                     self.rx.append_to(&mut self.queues[n]);
                     self.pending |= 1 << n;
                 }
-                Some(Edge::Port(to)) => {
-                    let mut packets = std::mem::take(&mut self.scratch);
-                    self.rx.append_to(&mut packets);
-                    self.send_all(to, &mut packets);
-                    self.scratch = packets;
-                }
+                Some(Edge::Port(to)) => self.send_received(to),
                 Some(Edge::Pass(n)) => {
                     let mut packets = std::mem::take(&mut self.scratch);
                     self.rx.append_to(&mut packets);
@@ -534,6 +529,25 @@ impl Worker {
         }
         self.counters.nodes[n].dropped.count(reason);
         self.pool.free(packet);
+    }
+
+    /// Queues a burst that goes straight from one port to another. As a whole, if nothing waits there and nobody looks.
+    fn send_received(&mut self, p: usize) {
+        let looked_at = self.observer.is_some() || self.watch.tracing || self.links.sends_back();
+        match self.seats[p].as_mut() {
+            Some(seat) if !looked_at && seat.tx.is_empty() => {
+                std::mem::swap(&mut seat.tx, &mut self.rx);
+                if seat.tx.room() == 0 {
+                    self.transmit(p);
+                }
+            }
+            _ => {
+                let mut packets = std::mem::take(&mut self.scratch);
+                self.rx.append_to(&mut packets);
+                self.send_all(p, &mut packets);
+                self.scratch = packets;
+            }
+        }
     }
 
     /// Queues packets for a port, transmitting whenever a burst is full.
