@@ -393,7 +393,14 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
         report.line(Measurement::of("churn", "router", case, "mpps", &[ran.mpps], params.clone()))?;
         if ran.changes_per_s > 0.0 {
             let changes = &[ran.changes_per_s];
-            report.line(Measurement::of("churn", "router", case, "updates_per_s", changes, params.clone()))?;
+            report.line(Measurement::of(
+                "churn",
+                "router",
+                case,
+                "updates_per_s",
+                changes,
+                params.clone(),
+            ))?;
         }
         for (reason, count) in &ran.dropped {
             let mut params = params.clone();
