@@ -98,10 +98,12 @@ answers! {
         pub med: Option<u32>,
         /// LOCAL_PREF.
         pub local_pref: Option<u32>,
-        /// Communities.
+        /// Communities: of both kinds the first 64.
         pub communities: Vec<String>,
         /// Large communities.
         pub large_communities: Vec<String>,
+        /// Communities of both kinds that there are besides.
+        pub more_communities: u64,
         /// From before the peer's restart.
         pub stale: bool,
         /// Whether a route leads to its next hop; if none does it is not used.
@@ -197,7 +199,7 @@ requests! {
         /// What the last page said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub after: Option<String>,
-        /// Prefixes at most.
+        /// Paths, about: a page ends at a prefix, and earlier where paths are long.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub limit: Option<u32>,
     }
