@@ -44,6 +44,8 @@ pub struct PeerConfig {
     pub families: [bool; 2],
     /// Whether it may send several paths per prefix.
     pub add_path: bool,
+    /// Whether its paths have to begin with its AS; a route server's do not. Nothing to an internal peer.
+    pub first_as: bool,
     /// LOCAL_PREF of what it sends; peers of our own AS send their own.
     pub local_pref: u32,
     /// Prefixes (paths, where it sends several) that it may announce; with more its session is ended.
@@ -71,6 +73,7 @@ impl PeerConfig {
             local: None,
             families: [true, true],
             add_path: false,
+            first_as: true,
             local_pref: 100,
             max_prefixes: 2_000_000,
             flows: FlowTrust::Off,
@@ -140,6 +143,7 @@ struct Peer {
     since: u64,
     past: SessionStats,
     ignored: u64,
+    wrong_first_as: u64,
     synchronized: [bool; 2],
 }
 
@@ -180,6 +184,8 @@ pub struct ShownPeer {
     pub stats: SessionStats,
     /// Routes with our own AS in their path, or that we have announced ourselves.
     pub loops: u64,
+    /// Routes whose path does not begin with its AS.
+    pub wrong_first_as: u64,
 }
 
 /// Sessions and what they say.
@@ -497,6 +503,7 @@ impl Speaker {
             ended: peer.ended.as_ref().map(End::to_string),
             stats: session.map_or(peer.past, |session| sum(peer.past, session.stats())),
             loops: peer.ignored,
+            wrong_first_as: peer.wrong_first_as,
         }
     }
 
@@ -593,9 +600,12 @@ impl Speaker {
         }
         for (mut attributes, prefixes) in update.announced {
             let own = attributes.as_path.contains(config.asn) || attributes.originator == Some(config.id);
-            if own {
-                // Not to be used (RFC 4271, 9.1.2; RFC 4456, 8), and what there was before is no more.
-                peer.ignored += prefixes.len() as u64;
+            let first_as = attributes.as_path.neighbor();
+            let wrong = !internal && peer.config.first_as && first_as != Some(peer.config.asn);
+            if own || wrong {
+                // Not to be used (RFC 4271, 6.3 and 9.1.2; RFC 4456, 8), and what there was before is no more.
+                let count = if own { &mut peer.ignored } else { &mut peer.wrong_first_as };
+                *count += prefixes.len() as u64;
                 prefixes.into_iter().for_each(|nlri| rib.withdraw(peer.number, nlri, changes));
                 continue;
             }
@@ -727,6 +737,7 @@ fn new_peer(config: &PeerConfig, speaker: &SpeakerConfig, rib: &mut Rib) -> Peer
         since: 0,
         past: SessionStats::default(),
         ignored: 0,
+        wrong_first_as: 0,
         synchronized: [false; 2],
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::message::{KEEPALIVE, NOTIFICATION, put};
-use crate::testing::{Voice, messages, prefix};
+use crate::testing::{Voice, messages, nlri, prefix};
+use crate::{AsPath, Attributes};
 use tidemill_feed::AnyPrefix;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 200));
@@ -290,6 +291,38 @@ fn routes_that_have_come_through_us_are_not_used() {
     looped.open.asn = 65_000;
     lab.say(id, &looped.announce(&["192.0.2.0/24"], 1));
     assert_eq!((lab.told(), lab.peer("one").loops), (vec!["2001:db8::/32".to_string()], 1));
+}
+
+/// RFC 4271, 6.3: a peer of another AS has put that in front, but for a route server (RFC 7947, 2.2.2.1).
+#[test]
+fn paths_begin_with_the_peers_as() {
+    let mut lab = Lab::new();
+    let one = Voice::new(1, 0, false);
+    let mut other = one.clone();
+    other.open.asn = 64_511;
+    let id = lab.establish(&one, BOTH);
+    lab.say(id, &one.announce(&BOTH[..1], 0));
+    assert_eq!((lab.told(), lab.peer("one").wrong_first_as), (vec![BOTH[1].to_owned()], 1), "no AS at all");
+    lab.say(id, &other.announce(&BOTH[1..], 2));
+    assert_eq!((lab.told.len(), lab.peer("one").wrong_first_as), (0, 2));
+    assert_eq!((lab.peer("one").state, lab.peer("one").loops), (Some(State::Established), 0));
+    let server = PeerConfig { first_as: false, ..PeerConfig::new("one", address(1), 64_496) };
+    let own = PeerConfig::new("two", address(2), 65_000);
+    lab.with(|speaker, now, _| speaker.set_peers(now, vec![server, own]));
+    lab.lose(id);
+    let id = lab.establish(&one, &[]);
+    lab.say(id, &other.announce(BOTH, 2));
+    assert_eq!((lab.told.len(), lab.peer("one").wrong_first_as), (2, 0), "a route server");
+    // A route of our own AS has none in its path.
+    let mut two = Voice::new(2, 0, false);
+    (two.open.asn, two.open.capabilities.wide_as) = (65_000, Some(65_000));
+    let id = lab.establish(&two, &[]);
+    let plain = Attributes::new(address(2), AsPath::default());
+    let attributes = Attributes { local_pref: Some(100), ..plain };
+    let (mut bytes, route) = (Vec::new(), [nlri("198.51.100.0/24")]);
+    crate::update::put_announcement(&mut bytes, &attributes, &route, Family::V4, &two.reading);
+    lab.say(id, &bytes);
+    assert_eq!((lab.told.len(), lab.peer("two").wrong_first_as), (3, 0));
 }
 
 #[test]

@@ -70,6 +70,8 @@ answers! {
         pub discarded: u64,
         /// Routes not used because they had come through us.
         pub loops: u64,
+        /// Routes not used because their path does not begin with its AS.
+        pub wrong_first_as: u64,
     }
 
     /// A page of routes.

@@ -303,6 +303,7 @@ fn peers(router: &Router) -> Result<Peers, ApiError> {
         treated_as_withdraw: peer.stats.treated_as_withdraw,
         discarded: peer.stats.discarded,
         loops: peer.loops,
+        wrong_first_as: peer.wrong_first_as,
     };
     with(router, |bgp| Ok(Peers { peers: bgp.runner.speaker().peers().map(one).collect() }))
 }
@@ -494,6 +495,10 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
         "What of UPDATEs was malformed: routes withdrawn, attributes left out",
     );
     let mut loops = Family::counter("bgp_peer_loops", "Routes not used because they had come through us");
+    let mut wrong_first_as = Family::counter(
+        "bgp_peer_wrong_first_as",
+        "Routes not used because their path does not begin with the peer's AS",
+    );
     for peer in runner.speaker().peers() {
         let name = peer.name.as_str();
         let of = [("peer", name)];
@@ -511,6 +516,7 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
             malformed.add(&[("peer", name), ("then", kind)], count);
         }
         loops.add(&of, peer.loops);
+        wrong_first_as.add(&of, peer.wrong_first_as);
     }
     let mut monitors = Family::gauge("bgp_bmp_up", "Whether a BMP router is connected");
     for exporter in runner.exporters() {
@@ -529,7 +535,19 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
             runner.refused(),
         ),
     ];
-    let of_peers = [up, paths, announced, stale, sessions, updates, malformed, loops, monitors, flowspecs];
+    let of_peers = [
+        up,
+        paths,
+        announced,
+        stale,
+        sessions,
+        updates,
+        malformed,
+        loops,
+        wrong_first_as,
+        monitors,
+        flowspecs,
+    ];
     all.extend(of_peers.into_iter().filter(|family| !family.is_empty()));
     all
 }
