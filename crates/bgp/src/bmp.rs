@@ -6,6 +6,7 @@
 
 use crate::attributes::Reading;
 use crate::best::Rank;
+use crate::martian::is_martian;
 use crate::message::{self, FAMILIES, Frame, HEADER_BYTES, LONGEST_EXTENDED, Open, at};
 use crate::rib::{Change, PeerId, Rib};
 use crate::update::Update;
@@ -117,6 +118,8 @@ pub struct BmpStats {
     pub malformed: u64,
     /// Routes that have come through our own AS, or from ourselves.
     pub loops: u64,
+    /// Routes to prefixes that nobody routes: loopback, link-local, multicast and such.
+    pub martians: u64,
 }
 
 /// Who we are, so that what comes back to us by way of a monitored router is known for that.
@@ -438,7 +441,10 @@ impl Station {
         let Own { asn, id } = self.own;
         // What a router of our own AS has from us has no AS in its path yet.
         let ours = header.key.kind != LOC_RIB && header.id == id;
-        for (attributes, prefixes) in update.announced {
+        for (attributes, mut prefixes) in update.announced {
+            let told = prefixes.len();
+            prefixes.retain(|nlri| !is_martian(nlri.prefix));
+            self.stats.martians += (told - prefixes.len()) as u64;
             if ours || attributes.as_path.contains(asn) || attributes.originator == Some(id) {
                 // As from a peer (RFC 4271, 9.1.2; RFC 4456, 8): or a prefix that we announce would lead to that router, and back.
                 self.stats.loops += prefixes.len() as u64;

@@ -8,6 +8,7 @@
 use crate::best::{Candidate, Rank, best};
 use crate::flows::{FlowTrust, Flows, Given, Invalid, ShownFlow};
 use crate::flowspec::{self, FlowSpec};
+use crate::martian::is_martian;
 use crate::message::{FAMILIES, afi, at};
 use crate::notice::{self, Notice};
 use crate::rib::{Change, Giver, PeerId, Rib};
@@ -144,6 +145,7 @@ struct Peer {
     past: SessionStats,
     ignored: u64,
     wrong_first_as: u64,
+    martians: u64,
     synchronized: [bool; 2],
 }
 
@@ -186,6 +188,8 @@ pub struct ShownPeer {
     pub loops: u64,
     /// Routes whose path does not begin with its AS.
     pub wrong_first_as: u64,
+    /// Routes to prefixes that nobody routes: loopback, link-local, multicast and such.
+    pub martians: u64,
 }
 
 /// Sessions and what they say.
@@ -504,6 +508,7 @@ impl Speaker {
             stats: session.map_or(peer.past, |session| sum(peer.past, session.stats())),
             loops: peer.ignored,
             wrong_first_as: peer.wrong_first_as,
+            martians: peer.martians,
         }
     }
 
@@ -598,7 +603,10 @@ impl Speaker {
         for nlri in update.withdrawn {
             rib.withdraw(peer.number, nlri, changes);
         }
-        for (mut attributes, prefixes) in update.announced {
+        for (mut attributes, mut prefixes) in update.announced {
+            let told = prefixes.len();
+            prefixes.retain(|nlri| !is_martian(nlri.prefix));
+            peer.martians += (told - prefixes.len()) as u64;
             let own = attributes.as_path.contains(config.asn) || attributes.originator == Some(config.id);
             let first_as = attributes.as_path.neighbor();
             let wrong = !internal && peer.config.first_as && first_as != Some(peer.config.asn);
@@ -738,6 +746,7 @@ fn new_peer(config: &PeerConfig, speaker: &SpeakerConfig, rib: &mut Rib) -> Peer
         past: SessionStats::default(),
         ignored: 0,
         wrong_first_as: 0,
+        martians: 0,
         synchronized: [false; 2],
     }
 }

@@ -158,6 +158,15 @@ fn what_has_come_through_us_is_not_used() {
 }
 
 #[test]
+fn martians_are_no_routes() {
+    let mut lab = Lab::new(View::PrePolicy);
+    let nets = ["127.0.0.0/8", "192.0.2.0/24", "fe80::/64", "::/0"];
+    lab.hear(&message(0, 0, &Voice::new(1, 0, false).announce(&nets, 1))).unwrap();
+    let told: Vec<String> = lab.told.keys().map(AnyPrefix::to_string).collect();
+    assert_eq!((told, lab.station.stats().martians), (vec!["192.0.2.0/24".into(), "::/0".into()], 2));
+}
+
+#[test]
 fn path_identifiers_are_read_where_both_speak_them() {
     let mut voice = Voice::new(1, 0, false);
     voice.open.capabilities.add_path = [2, 0];

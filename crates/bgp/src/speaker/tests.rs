@@ -326,6 +326,16 @@ fn paths_begin_with_the_peers_as() {
 }
 
 #[test]
+fn martians_are_no_routes() {
+    let mut lab = Lab::new();
+    let one = Voice::new(1, 0, false);
+    lab.establish(&one, &["0.0.0.0/0", "127.0.0.0/8", "10.0.0.0/8", "224.1.0.0/16", "::/0", "::1/128"]);
+    assert_eq!(lab.told(), ["0.0.0.0/0", "10.0.0.0/8", "::/0"]);
+    let shown = lab.peer("one");
+    assert_eq!((shown.martians, shown.paths, shown.stats.treated_as_withdraw), (3, [2, 1], 0));
+}
+
+#[test]
 fn peers_come_go_and_change() {
     let mut lab = Lab::new();
     let (one, two) = (Voice::new(1, 0, false), Voice::new(2, 0, false));

@@ -72,6 +72,8 @@ answers! {
         pub loops: u64,
         /// Routes not used because their path does not begin with its AS.
         pub wrong_first_as: u64,
+        /// Routes not used because nobody routes their prefixes: loopback, link-local, multicast and such.
+        pub martians: u64,
     }
 
     /// A page of routes.
@@ -170,6 +172,8 @@ answers! {
         pub malformed: u64,
         /// Routes not used because they had come through us.
         pub loops: u64,
+        /// Routes not used because nobody routes their prefixes.
+        pub martians: u64,
         /// Its peers.
         pub peers: Vec<MonitoredPeer>,
     }

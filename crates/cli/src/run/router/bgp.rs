@@ -304,6 +304,7 @@ fn peers(router: &Router) -> Result<Peers, ApiError> {
         discarded: peer.stats.discarded,
         loops: peer.loops,
         wrong_first_as: peer.wrong_first_as,
+        martians: peer.martians,
     };
     with(router, |bgp| Ok(Peers { peers: bgp.runner.speaker().peers().map(one).collect() }))
 }
@@ -453,6 +454,7 @@ fn monitors(router: &Router) -> Result<Monitors, ApiError> {
             ignored: router.stats.ignored,
             malformed: router.stats.malformed,
             loops: router.stats.loops,
+            martians: router.stats.martians,
         };
         Ok(Monitors { routers: bgp.runner.exporters().map(one).collect() })
     })
@@ -499,6 +501,10 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
         "bgp_peer_wrong_first_as",
         "Routes not used because their path does not begin with the peer's AS",
     );
+    let mut martians = Family::counter(
+        "bgp_peer_martians",
+        "Routes not used because nobody routes their prefixes: loopback, link-local, multicast and such",
+    );
     for peer in runner.speaker().peers() {
         let name = peer.name.as_str();
         let of = [("peer", name)];
@@ -517,6 +523,7 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
         }
         loops.add(&of, peer.loops);
         wrong_first_as.add(&of, peer.wrong_first_as);
+        martians.add(&of, peer.martians);
     }
     let mut monitors = Family::gauge("bgp_bmp_up", "Whether a BMP router is connected");
     for exporter in runner.exporters() {
@@ -545,6 +552,7 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
         malformed,
         loops,
         wrong_first_as,
+        martians,
         monitors,
         flowspecs,
     ];
