@@ -22,7 +22,7 @@ use tidemill_feed::error::RecordFault;
 const COMMON_BYTES: usize = 6;
 /// No message of this world is longer.
 const MESSAGE_MAX_BYTES: usize = 1 << 20;
-/// Peers that one router may tell of.
+/// Peers that one router may tell of at a time; those that are down make room.
 const PEERS_MAX: usize = 4096;
 
 /// Which of the tables that a router tells of are taken.
@@ -56,7 +56,7 @@ pub enum BmpError {
         fault: RecordFault,
     },
     /// More peers than a router has.
-    #[error("more than {PEERS_MAX} peers")]
+    #[error("more than {PEERS_MAX} peers at a time")]
     Peers,
     /// More prefixes than it may tell of.
     #[error("more than {0} prefixes: raise max_prefixes")]
@@ -138,6 +138,8 @@ pub struct Station {
     max_prefixes: u32,
     input: Vec<u8>,
     peers: BTreeMap<Key, Peer>,
+    /// Numbers of peers that were forgotten.
+    spare: Vec<PeerId>,
     stats: BmpStats,
     /// What the router calls itself.
     name: String,
@@ -198,6 +200,7 @@ impl Station {
             max_prefixes,
             input: Vec::new(),
             peers: BTreeMap::new(),
+            spare: Vec::new(),
             stats: BmpStats::default(),
             name: String::new(),
         }
@@ -310,12 +313,25 @@ impl Station {
 
     /// The peer of a header, known from now on.
     fn peer(&mut self, header: &Header, rib: &mut Rib) -> Result<&mut Peer, BmpError> {
-        let known = self.peers.len();
-        match self.peers.entry(header.key) {
-            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::btree_map::Entry::Vacant(_) if known >= PEERS_MAX => Err(BmpError::Peers),
-            std::collections::btree_map::Entry::Vacant(entry) => Ok(entry.insert(Peer {
-                number: rib.add_peer(rank(header, false)),
+        let Station { peers, spare, .. } = self;
+        if peers.len() >= PEERS_MAX && !peers.contains_key(&header.key) {
+            let gone = peers.extract_if(.., |_, peer| !peer.up);
+            spare.extend(gone.map(|(_, peer)| peer.number));
+            if peers.len() >= PEERS_MAX {
+                return Err(BmpError::Peers);
+            }
+        }
+        Ok(peers.entry(header.key).or_insert_with(|| {
+            // One that is down has no paths: whoever gets its number begins without any.
+            let number = match spare.pop() {
+                Some(number) => {
+                    rib.set_rank(number, rank(header, false));
+                    number
+                }
+                None => rib.add_peer(rank(header, false)),
+            };
+            Peer {
+                number,
                 asn: header.asn,
                 id: header.id,
                 up: false,
@@ -323,8 +339,8 @@ impl Station {
                 internal: false,
                 synchronized: [false; 2],
                 statistics: BTreeMap::new(),
-            })),
-        }
+            }
+        }))
     }
 
     fn up(&mut self, header: &Header, mut body: Cursor<'_>, rib: &mut Rib) -> Fault<Result<(), BmpError>> {

@@ -181,6 +181,38 @@ fn path_identifiers_are_read_where_both_speak_them() {
     assert_eq!(nlri("192.0.2.0/24").path, 0);
 }
 
+/// Peers that come and go are forgotten when there is no room for others, which get their numbers; so are those of a lost connection.
+#[test]
+fn peers_that_are_down_make_room() {
+    let mut lab = Lab::new(View::PrePolicy);
+    let voice = Voice::new(1, 0, false);
+    let of = |n: usize, kind: u8, body: &[u8]| {
+        let address = Ipv4Addr::from(0x0b00_0000 + n as u32);
+        let mut bytes = Vec::new();
+        put(&mut bytes, kind, (IpAddr::V4(address), 64_496, address), 0, body);
+        bytes
+    };
+    let route = |n: usize| {
+        let net = format!("10.{}.{}.0/24", n / 256, n % 256);
+        of(n, 0, &voice.announce(&[net.as_str()], 1))
+    };
+    let names = |lab: &Lab| lab.told.keys().map(AnyPrefix::to_string).collect::<Vec<_>>();
+    // All but the first end again.
+    let come = |n: usize| [route(n), if n == 0 { Vec::new() } else { of(n, 2, &[2, 0, 0]) }].concat();
+    lab.hear(&(0..PEERS_MAX).flat_map(come).collect::<Vec<u8>>()).unwrap();
+    assert_eq!((lab.station.peers().count(), names(&lab)), (PEERS_MAX, vec!["10.0.0.0/24".to_owned()]));
+    lab.hear(&route(PEERS_MAX)).unwrap();
+    assert_eq!(names(&lab), ["10.0.0.0/24", "10.16.0.0/24"]);
+    let numbers: Vec<PeerId> = lab.station.peers().map(|peer| peer.number).collect();
+    assert!(numbers.len() == 2 && numbers.iter().all(|number| *number < PEERS_MAX as u32), "{numbers:?}");
+    // It connects anew, and all of its peers are others.
+    lab.station.lost(&mut lab.rib);
+    lab.hear(&(5000..5000 + PEERS_MAX).flat_map(route).collect::<Vec<u8>>()).unwrap();
+    assert_eq!((lab.told.len(), lab.station.peers().count()), (PEERS_MAX, PEERS_MAX));
+    assert!(lab.station.peers().all(|peer| peer.number < PEERS_MAX as u32));
+    assert_eq!(lab.hear(&route(1)), Err(BmpError::Peers), "all of these are up");
+}
+
 #[test]
 fn what_is_no_bmp_ends_the_connection() {
     let error = |bytes: &[u8]| Lab::new(View::PrePolicy).hear(bytes).unwrap_err().to_string();
