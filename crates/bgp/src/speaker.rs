@@ -285,8 +285,8 @@ impl Speaker {
     }
 
     fn note(&mut self, number: usize, what: &str) {
-        if let Some(peer) = self.peers.get(number).filter(|_| self.notes.len() < NOTES_MAX) {
-            self.notes.push(format!("peer {} ({}): {what}", peer.config.name, peer.config.address));
+        if let Some(peer) = self.peers.get(number) {
+            note(&mut self.notes, &peer.config, what);
         }
     }
 
@@ -431,9 +431,16 @@ impl Speaker {
                 None => {}
                 Some(Some(place)) => connection.peer = place,
                 Some(None) => {
-                    let still = peers.iter().any(|new| new.address == before[connection.peer].config.address);
+                    let config = &before[connection.peer].config;
+                    let still = peers.iter().any(|new| new.address == config.address);
                     let why = if still { notice::CHANGED } else { notice::DECONFIGURED };
-                    connection.session.end(Notice::new(notice::CEASE, why), &mut Vec::new());
+                    let mut events = Vec::new();
+                    connection.session.end(Notice::new(notice::CEASE, why), &mut events);
+                    for event in events {
+                        if let Event::Closed(end) = event {
+                            note(&mut self.notes, config, &end.to_string());
+                        }
+                    }
                     connection.peer = usize::MAX;
                 }
             }
@@ -730,6 +737,13 @@ impl Speaker {
             }
         }
         peer.ended = Some(end);
+    }
+}
+
+/// A line about a peer, unless too many wait already.
+fn note(notes: &mut Vec<String>, peer: &PeerConfig, what: &str) {
+    if notes.len() < NOTES_MAX {
+        notes.push(format!("peer {} ({}): {what}", peer.name, peer.address));
     }
 }
 

@@ -341,6 +341,7 @@ fn peers_come_go_and_change() {
     let (one, two) = (Voice::new(1, 0, false), Voice::new(2, 0, false));
     let first = lab.establish(&one, BOTH);
     let second = lab.establish(&two, &["203.0.113.0/24"]);
+    drop(lab.speaker.take_notes());
     let kept = PeerConfig::new("two", address(2), 64_496);
     let three = PeerConfig::new("three", address(3), 64_496);
     lab.with(|speaker, now, _| speaker.set_peers(now, vec![three, kept.clone()]));
@@ -351,6 +352,13 @@ fn peers_come_go_and_change() {
     let changed = vec![PeerConfig { local_pref: 50, ..kept }];
     lab.with(|speaker, now, _| speaker.set_peers(now, changed.clone()));
     assert_eq!((lab.told.len(), lab.notice(second)), (0, Some(vec![6, 6])));
+    assert_eq!(
+        lab.speaker.take_notes(),
+        [
+            "peer one (10.0.0.1): sent: peer de-configured (6/3)",
+            "peer two (10.0.0.2): sent: other configuration change (6/6)",
+        ]
+    );
     lab.with(|speaker, now, _| speaker.set_peers(now, changed));
     lab.lose(first);
     lab.lose(second);
