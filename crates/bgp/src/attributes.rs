@@ -5,6 +5,8 @@
 //! | ORIGIN, AS_PATH, NEXT_HOP, MULTI_EXIT_DISC, LOCAL_PREF, communities, ORIGINATOR_ID, CLUSTER_LIST; wrong flags; a length that overruns; one that must be there is not | the routes are withdrawn |
 //! | ATOMIC_AGGREGATE, AGGREGATOR, AS4_PATH, AS4_AGGREGATOR; LOCAL_PREF, ORIGINATOR_ID, CLUSTER_LIST of another AS; one that occurs twice (but the first) | it is left out |
 //! | MP_REACH_NLRI, MP_UNREACH_NLRI; either of them twice; an unknown well-known one | the session is reset |
+//!
+//! AS 0 is malformed wherever it stands (RFC 7607).
 
 use crate::notice::{self, Notice};
 use crate::path::AsPath;
@@ -219,8 +221,9 @@ impl<'a> Found<'a> {
                 },
                 AGGREGATOR => {
                     as4_ignored = !reading.wide && value.get(..2).is_some_and(|asn| asn != [0x5b, 0xa0]);
-                    let length = if reading.wide { 8 } else { 6 };
-                    (value.len() == length).then_some(()).ok_or(Wrong::Discard)
+                    let width = if reading.wide { 4 } else { 2 };
+                    let is_right = value.len() == width + 4 && is_as(&value[..width]);
+                    is_right.then_some(()).ok_or(Wrong::Discard)
                 }
                 _ => found.one(kind, value, reading),
             };
@@ -261,7 +264,7 @@ impl<'a> Found<'a> {
             ORIGINATOR_ID => self.originator = Some(four()?.into()),
             CLUSTER_LIST => self.clusters = words::<4>(value)?.len() as u16,
             ATOMIC_AGGREGATE if !value.is_empty() => return Err(Wrong::Discard),
-            AS4_AGGREGATOR if value.len() != 8 => return Err(Wrong::Discard),
+            AS4_AGGREGATOR if value.len() != 8 || !is_as(&value[..4]) => return Err(Wrong::Discard),
             COMMUNITIES => {
                 self.communities = words::<4>(value)?.iter().map(|word| u32::from_be_bytes(*word)).collect();
             }
@@ -334,6 +337,11 @@ fn words<const N: usize>(value: &[u8]) -> Result<&[[u8; N]], Wrong> {
         (words, []) if !words.is_empty() => Ok(words),
         _ => Err(Wrong::Withdraw),
     }
+}
+
+/// Whether these bytes are an AS number: 0 is none (RFC 7607).
+fn is_as(bytes: &[u8]) -> bool {
+    bytes.iter().any(|byte| *byte != 0)
 }
 
 /// Whether an address can be a next hop (RFC 4271, 6.3): one host's.

@@ -6,6 +6,7 @@
 
 use crate::attributes::Reading;
 use crate::best::Rank;
+use crate::martian::is_martian;
 use crate::message::{self, FAMILIES, Frame, HEADER_BYTES, LONGEST_EXTENDED, Open, at};
 use crate::rib::{Change, PeerId, Rib};
 use crate::update::Update;
@@ -21,7 +22,7 @@ use tidemill_feed::error::RecordFault;
 const COMMON_BYTES: usize = 6;
 /// No message of this world is longer.
 const MESSAGE_MAX_BYTES: usize = 1 << 20;
-/// Peers that one router may tell of.
+/// Peers that one router may tell of at a time; those that are down make room.
 const PEERS_MAX: usize = 4096;
 
 /// Which of the tables that a router tells of are taken.
@@ -55,7 +56,7 @@ pub enum BmpError {
         fault: RecordFault,
     },
     /// More peers than a router has.
-    #[error("more than {PEERS_MAX} peers")]
+    #[error("more than {PEERS_MAX} peers at a time")]
     Peers,
     /// More prefixes than it may tell of.
     #[error("more than {0} prefixes: raise max_prefixes")]
@@ -117,6 +118,8 @@ pub struct BmpStats {
     pub malformed: u64,
     /// Routes that have come through our own AS, or from ourselves.
     pub loops: u64,
+    /// Routes to prefixes that nobody routes: loopback, link-local, multicast and such.
+    pub martians: u64,
 }
 
 /// Who we are, so that what comes back to us by way of a monitored router is known for that.
@@ -135,6 +138,8 @@ pub struct Station {
     max_prefixes: u32,
     input: Vec<u8>,
     peers: BTreeMap<Key, Peer>,
+    /// Numbers of peers that were forgotten.
+    spare: Vec<PeerId>,
     stats: BmpStats,
     /// What the router calls itself.
     name: String,
@@ -195,6 +200,7 @@ impl Station {
             max_prefixes,
             input: Vec::new(),
             peers: BTreeMap::new(),
+            spare: Vec::new(),
             stats: BmpStats::default(),
             name: String::new(),
         }
@@ -307,12 +313,25 @@ impl Station {
 
     /// The peer of a header, known from now on.
     fn peer(&mut self, header: &Header, rib: &mut Rib) -> Result<&mut Peer, BmpError> {
-        let known = self.peers.len();
-        match self.peers.entry(header.key) {
-            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::btree_map::Entry::Vacant(_) if known >= PEERS_MAX => Err(BmpError::Peers),
-            std::collections::btree_map::Entry::Vacant(entry) => Ok(entry.insert(Peer {
-                number: rib.add_peer(rank(header, false)),
+        let Station { peers, spare, .. } = self;
+        if peers.len() >= PEERS_MAX && !peers.contains_key(&header.key) {
+            let gone = peers.extract_if(.., |_, peer| !peer.up);
+            spare.extend(gone.map(|(_, peer)| peer.number));
+            if peers.len() >= PEERS_MAX {
+                return Err(BmpError::Peers);
+            }
+        }
+        Ok(peers.entry(header.key).or_insert_with(|| {
+            // One that is down has no paths: whoever gets its number begins without any.
+            let number = match spare.pop() {
+                Some(number) => {
+                    rib.set_rank(number, rank(header, false));
+                    number
+                }
+                None => rib.add_peer(rank(header, false)),
+            };
+            Peer {
+                number,
                 asn: header.asn,
                 id: header.id,
                 up: false,
@@ -320,8 +339,8 @@ impl Station {
                 internal: false,
                 synchronized: [false; 2],
                 statistics: BTreeMap::new(),
-            })),
-        }
+            }
+        }))
     }
 
     fn up(&mut self, header: &Header, mut body: Cursor<'_>, rib: &mut Rib) -> Fault<Result<(), BmpError>> {
@@ -438,7 +457,10 @@ impl Station {
         let Own { asn, id } = self.own;
         // What a router of our own AS has from us has no AS in its path yet.
         let ours = header.key.kind != LOC_RIB && header.id == id;
-        for (attributes, prefixes) in update.announced {
+        for (attributes, mut prefixes) in update.announced {
+            let told = prefixes.len();
+            prefixes.retain(|nlri| !is_martian(nlri.prefix));
+            self.stats.martians += (told - prefixes.len()) as u64;
             if ours || attributes.as_path.contains(asn) || attributes.originator == Some(id) {
                 // As from a peer (RFC 4271, 9.1.2; RFC 4456, 8): or a prefix that we announce would lead to that router, and back.
                 self.stats.loops += prefixes.len() as u64;

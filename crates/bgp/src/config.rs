@@ -85,6 +85,9 @@ pub struct PeerSection {
     /// Whether it may tell several paths per prefix (add-path).
     #[serde(default)]
     pub add_path: bool,
+    /// Whether its paths have to begin with its AS: routes by others are not used. `false` is for a route server, which leaves its own out. An internal peer's may be anything.
+    #[serde(default = "yes")]
+    pub first_as: bool,
     /// LOCAL_PREF of what it tells: higher is better. An internal peer sends its own.
     #[serde(default = "hundred")]
     pub local_pref: u32,
@@ -202,6 +205,10 @@ fn port() -> u16 {
 
 fn both() -> Vec<FamilyName> {
     vec![FamilyName::Ipv4, FamilyName::Ipv6]
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn hundred() -> u32 {
@@ -425,6 +432,7 @@ impl PeerSection {
             local: self.local,
             families: [speaks(FamilyName::Ipv4), speaks(FamilyName::Ipv6)],
             add_path: self.add_path,
+            first_as: self.first_as,
             local_pref: self.local_pref,
             max_prefixes: self.max_prefixes,
             flows: self.flowspec,
@@ -488,6 +496,8 @@ mod tests {
         );
         let peer = PeerConfig::new("192.0.2.9", "192.0.2.9".parse().unwrap(), 64_496);
         assert_eq!(config.speaker.peers, [peer]);
+        let server = format!("{HEAD}[[peer]]\naddress='192.0.2.9'\nasn=64496\nfirst_as=false\n");
+        assert!(!read(&server).unwrap().speaker.peers[0].first_as);
         let text = "[[announce]]\nprefix='198.51.100.0/24'\ncommunities=['65000:7']\n[bmp]\nlisten=['0.0.0.0:11019']\n\
                     [[bmp.router]]\naddress='192.0.2.8'\nview='loc-rib'\n";
         let config = read(&format!("{HEAD}{text}")).unwrap();

@@ -23,6 +23,7 @@ pub mod bmp;
 pub mod config;
 pub mod flows;
 pub mod flowspec;
+mod martian;
 pub mod message;
 pub mod notice;
 pub mod path;

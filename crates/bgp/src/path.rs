@@ -34,7 +34,7 @@ impl AsPath {
         )
     }
 
-    /// Reads AS_PATH or AS4_PATH. Segments of a confederation are malformed: we are in none (RFC 5065, 5.3).
+    /// Reads AS_PATH or AS4_PATH. Segments of a confederation are malformed, for we are in none (RFC 5065, 5.3), and so is AS 0 (RFC 7607).
     pub(crate) fn read(mut value: Cursor<'_>, wide: bool) -> Fault<Self> {
         let mut segments = Vec::new();
         while !value.is_empty() {
@@ -47,7 +47,10 @@ impl AsPath {
             if count == 0 {
                 return Err(RecordFault::Segment(0));
             }
-            let asns = (0..count).map(|_| value.asn(wide, "an AS path")).collect::<Fault<_>>()?;
+            let asns = (0..count).map(|_| value.asn(wide, "an AS path")).collect::<Fault<Box<[u32]>>>()?;
+            if asns.contains(&0) {
+                return Err(RecordFault::Segment(0));
+            }
             segments.push(Segment { kind, asns });
         }
         Ok(AsPath(segments.into()))
@@ -181,7 +184,7 @@ mod tests {
                 assert_eq!(AsPath::read(Cursor::new(&bytes[..end]), wide).is_ok(), whole, "{end}");
             }
         }
-        for wrong in [&[2, 0][..], &[3, 1, 0, 1], &[0, 1, 0, 1], &[2]] {
+        for wrong in [&[2, 0][..], &[3, 1, 0, 1], &[0, 1, 0, 1], &[2], &[2, 2, 0, 1, 0, 0]] {
             assert!(AsPath::read(Cursor::new(wrong), false).is_err(), "{wrong:?}");
         }
     }

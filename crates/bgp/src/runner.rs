@@ -13,6 +13,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 /// Read at once.
 const CHUNK: usize = 64 << 10;
@@ -29,6 +30,10 @@ const CONNECT_NS: u64 = 5 * SECOND;
 const RETRY_NS: u64 = 5 * SECOND;
 /// How long the peer may take to read why a session has ended.
 const LINGER_NS: u64 = SECOND;
+/// After how much silence of a BMP exporter the kernel asks whether it is there, how often, and how many times.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVES: u32 = 3;
 
 /// A router that may connect as a BMP exporter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -412,6 +417,7 @@ impl Runner {
                     notes.push(format!("BMP connection refused: {remote} is no router of ours: add it to the configuration, or leave it"));
                     continue;
                 };
+                drop(keep_alive(&stream));
                 // A router that connects again has forgotten the connection before.
                 if exporter.stream.replace(stream).is_some() {
                     exporter.station.lost(self.speaker.rib_mut());
@@ -511,6 +517,15 @@ fn send(stream: &mut TcpStream, output: &mut Vec<u8>) -> std::io::Result<()> {
     result
 }
 
+/// Has the kernel end a connection whose other side has gone without a word: BMP says nothing of its own to find that out.
+fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVES)?;
+    Ok(())
+}
+
 fn socket(address: SocketAddr) -> Result<std::os::fd::OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
@@ -546,3 +561,6 @@ fn begin(
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 use crate::best::{Candidate, Rank, best};
 use crate::flows::{FlowTrust, Flows, Given, Invalid, ShownFlow};
 use crate::flowspec::{self, FlowSpec};
+use crate::martian::is_martian;
 use crate::message::{FAMILIES, afi, at};
 use crate::notice::{self, Notice};
 use crate::rib::{Change, Giver, PeerId, Rib};
@@ -44,6 +45,8 @@ pub struct PeerConfig {
     pub families: [bool; 2],
     /// Whether it may send several paths per prefix.
     pub add_path: bool,
+    /// Whether its paths have to begin with its AS; a route server's do not. Nothing to an internal peer.
+    pub first_as: bool,
     /// LOCAL_PREF of what it sends; peers of our own AS send their own.
     pub local_pref: u32,
     /// Prefixes (paths, where it sends several) that it may announce; with more its session is ended.
@@ -71,6 +74,7 @@ impl PeerConfig {
             local: None,
             families: [true, true],
             add_path: false,
+            first_as: true,
             local_pref: 100,
             max_prefixes: 2_000_000,
             flows: FlowTrust::Off,
@@ -140,6 +144,8 @@ struct Peer {
     since: u64,
     past: SessionStats,
     ignored: u64,
+    wrong_first_as: u64,
+    martians: u64,
     synchronized: [bool; 2],
 }
 
@@ -180,6 +186,10 @@ pub struct ShownPeer {
     pub stats: SessionStats,
     /// Routes with our own AS in their path, or that we have announced ourselves.
     pub loops: u64,
+    /// Routes whose path does not begin with its AS.
+    pub wrong_first_as: u64,
+    /// Routes to prefixes that nobody routes: loopback, link-local, multicast and such.
+    pub martians: u64,
 }
 
 /// Sessions and what they say.
@@ -275,8 +285,8 @@ impl Speaker {
     }
 
     fn note(&mut self, number: usize, what: &str) {
-        if let Some(peer) = self.peers.get(number).filter(|_| self.notes.len() < NOTES_MAX) {
-            self.notes.push(format!("peer {} ({}): {what}", peer.config.name, peer.config.address));
+        if let Some(peer) = self.peers.get(number) {
+            note(&mut self.notes, &peer.config, what);
         }
     }
 
@@ -421,9 +431,16 @@ impl Speaker {
                 None => {}
                 Some(Some(place)) => connection.peer = place,
                 Some(None) => {
-                    let still = peers.iter().any(|new| new.address == before[connection.peer].config.address);
+                    let config = &before[connection.peer].config;
+                    let still = peers.iter().any(|new| new.address == config.address);
                     let why = if still { notice::CHANGED } else { notice::DECONFIGURED };
-                    connection.session.end(Notice::new(notice::CEASE, why), &mut Vec::new());
+                    let mut events = Vec::new();
+                    connection.session.end(Notice::new(notice::CEASE, why), &mut events);
+                    for event in events {
+                        if let Event::Closed(end) = event {
+                            note(&mut self.notes, config, &end.to_string());
+                        }
+                    }
                     connection.peer = usize::MAX;
                 }
             }
@@ -497,6 +514,8 @@ impl Speaker {
             ended: peer.ended.as_ref().map(End::to_string),
             stats: session.map_or(peer.past, |session| sum(peer.past, session.stats())),
             loops: peer.ignored,
+            wrong_first_as: peer.wrong_first_as,
+            martians: peer.martians,
         }
     }
 
@@ -591,11 +610,17 @@ impl Speaker {
         for nlri in update.withdrawn {
             rib.withdraw(peer.number, nlri, changes);
         }
-        for (mut attributes, prefixes) in update.announced {
+        for (mut attributes, mut prefixes) in update.announced {
+            let told = prefixes.len();
+            prefixes.retain(|nlri| !is_martian(nlri.prefix));
+            peer.martians += (told - prefixes.len()) as u64;
             let own = attributes.as_path.contains(config.asn) || attributes.originator == Some(config.id);
-            if own {
-                // Not to be used (RFC 4271, 9.1.2; RFC 4456, 8), and what there was before is no more.
-                peer.ignored += prefixes.len() as u64;
+            let first_as = attributes.as_path.neighbor();
+            let wrong = !internal && peer.config.first_as && first_as != Some(peer.config.asn);
+            if own || wrong {
+                // Not to be used (RFC 4271, 6.3 and 9.1.2; RFC 4456, 8), and what there was before is no more.
+                let count = if own { &mut peer.ignored } else { &mut peer.wrong_first_as };
+                *count += prefixes.len() as u64;
                 prefixes.into_iter().for_each(|nlri| rib.withdraw(peer.number, nlri, changes));
                 continue;
             }
@@ -715,6 +740,13 @@ impl Speaker {
     }
 }
 
+/// A line about a peer, unless too many wait already.
+fn note(notes: &mut Vec<String>, peer: &PeerConfig, what: &str) {
+    if notes.len() < NOTES_MAX {
+        notes.push(format!("peer {} ({}): {what}", peer.name, peer.address));
+    }
+}
+
 fn new_peer(config: &PeerConfig, speaker: &SpeakerConfig, rib: &mut Rib) -> Peer {
     Peer {
         number: rib.add_peer(rank(config, speaker.asn, Ipv4Addr::UNSPECIFIED)),
@@ -727,6 +759,8 @@ fn new_peer(config: &PeerConfig, speaker: &SpeakerConfig, rib: &mut Rib) -> Peer
         since: 0,
         past: SessionStats::default(),
         ignored: 0,
+        wrong_first_as: 0,
+        martians: 0,
         synchronized: [false; 2],
     }
 }

@@ -158,6 +158,15 @@ fn what_has_come_through_us_is_not_used() {
 }
 
 #[test]
+fn martians_are_no_routes() {
+    let mut lab = Lab::new(View::PrePolicy);
+    let nets = ["127.0.0.0/8", "192.0.2.0/24", "fe80::/64", "::/0"];
+    lab.hear(&message(0, 0, &Voice::new(1, 0, false).announce(&nets, 1))).unwrap();
+    let told: Vec<String> = lab.told.keys().map(AnyPrefix::to_string).collect();
+    assert_eq!((told, lab.station.stats().martians), (vec!["192.0.2.0/24".into(), "::/0".into()], 2));
+}
+
+#[test]
 fn path_identifiers_are_read_where_both_speak_them() {
     let mut voice = Voice::new(1, 0, false);
     voice.open.capabilities.add_path = [2, 0];
@@ -170,6 +179,38 @@ fn path_identifiers_are_read_where_both_speak_them() {
     assert_eq!(lab.told.len(), 2);
     assert!(lab.rib.get(prefix("192.0.2.0/24")).is_some());
     assert_eq!(nlri("192.0.2.0/24").path, 0);
+}
+
+/// Peers that come and go are forgotten when there is no room for others, which get their numbers; so are those of a lost connection.
+#[test]
+fn peers_that_are_down_make_room() {
+    let mut lab = Lab::new(View::PrePolicy);
+    let voice = Voice::new(1, 0, false);
+    let of = |n: usize, kind: u8, body: &[u8]| {
+        let address = Ipv4Addr::from(0x0b00_0000 + n as u32);
+        let mut bytes = Vec::new();
+        put(&mut bytes, kind, (IpAddr::V4(address), 64_496, address), 0, body);
+        bytes
+    };
+    let route = |n: usize| {
+        let net = format!("10.{}.{}.0/24", n / 256, n % 256);
+        of(n, 0, &voice.announce(&[net.as_str()], 1))
+    };
+    let names = |lab: &Lab| lab.told.keys().map(AnyPrefix::to_string).collect::<Vec<_>>();
+    // All but the first end again.
+    let come = |n: usize| [route(n), if n == 0 { Vec::new() } else { of(n, 2, &[2, 0, 0]) }].concat();
+    lab.hear(&(0..PEERS_MAX).flat_map(come).collect::<Vec<u8>>()).unwrap();
+    assert_eq!((lab.station.peers().count(), names(&lab)), (PEERS_MAX, vec!["10.0.0.0/24".to_owned()]));
+    lab.hear(&route(PEERS_MAX)).unwrap();
+    assert_eq!(names(&lab), ["10.0.0.0/24", "10.16.0.0/24"]);
+    let numbers: Vec<PeerId> = lab.station.peers().map(|peer| peer.number).collect();
+    assert!(numbers.len() == 2 && numbers.iter().all(|number| *number < PEERS_MAX as u32), "{numbers:?}");
+    // It connects anew, and all of its peers are others.
+    lab.station.lost(&mut lab.rib);
+    lab.hear(&(5000..5000 + PEERS_MAX).flat_map(route).collect::<Vec<u8>>()).unwrap();
+    assert_eq!((lab.told.len(), lab.station.peers().count()), (PEERS_MAX, PEERS_MAX));
+    assert!(lab.station.peers().all(|peer| peer.number < PEERS_MAX as u32));
+    assert_eq!(lab.hear(&route(1)), Err(BmpError::Peers), "all of these are up");
 }
 
 #[test]

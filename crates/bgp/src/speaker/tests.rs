@@ -1,6 +1,7 @@
 use super::*;
 use crate::message::{KEEPALIVE, NOTIFICATION, put};
-use crate::testing::{Voice, messages, prefix};
+use crate::testing::{Voice, messages, nlri, prefix};
+use crate::{AsPath, Attributes};
 use tidemill_feed::AnyPrefix;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 200));
@@ -292,12 +293,55 @@ fn routes_that_have_come_through_us_are_not_used() {
     assert_eq!((lab.told(), lab.peer("one").loops), (vec!["2001:db8::/32".to_string()], 1));
 }
 
+/// RFC 4271, 6.3: a peer of another AS has put that in front, but for a route server (RFC 7947, 2.2.2.1).
+#[test]
+fn paths_begin_with_the_peers_as() {
+    let mut lab = Lab::new();
+    let one = Voice::new(1, 0, false);
+    let mut other = one.clone();
+    other.open.asn = 64_511;
+    let id = lab.establish(&one, BOTH);
+    lab.say(id, &one.announce(&BOTH[..1], 0));
+    assert_eq!((lab.told(), lab.peer("one").wrong_first_as), (vec![BOTH[1].to_owned()], 1), "no AS at all");
+    lab.say(id, &other.announce(&BOTH[1..], 2));
+    assert_eq!((lab.told.len(), lab.peer("one").wrong_first_as), (0, 2));
+    assert_eq!((lab.peer("one").state, lab.peer("one").loops), (Some(State::Established), 0));
+    let server = PeerConfig { first_as: false, ..PeerConfig::new("one", address(1), 64_496) };
+    let own = PeerConfig::new("two", address(2), 65_000);
+    lab.with(|speaker, now, _| speaker.set_peers(now, vec![server, own]));
+    lab.lose(id);
+    let id = lab.establish(&one, &[]);
+    lab.say(id, &other.announce(BOTH, 2));
+    assert_eq!((lab.told.len(), lab.peer("one").wrong_first_as), (2, 0), "a route server");
+    // A route of our own AS has none in its path.
+    let mut two = Voice::new(2, 0, false);
+    (two.open.asn, two.open.capabilities.wide_as) = (65_000, Some(65_000));
+    let id = lab.establish(&two, &[]);
+    let plain = Attributes::new(address(2), AsPath::default());
+    let attributes = Attributes { local_pref: Some(100), ..plain };
+    let (mut bytes, route) = (Vec::new(), [nlri("198.51.100.0/24")]);
+    crate::update::put_announcement(&mut bytes, &attributes, &route, Family::V4, &two.reading);
+    lab.say(id, &bytes);
+    assert_eq!((lab.told.len(), lab.peer("two").wrong_first_as), (3, 0));
+}
+
+#[test]
+fn martians_are_no_routes() {
+    let mut lab = Lab::new();
+    let one = Voice::new(1, 0, false);
+    lab.establish(&one, &["0.0.0.0/0", "127.0.0.0/8", "10.0.0.0/8", "224.1.0.0/16", "::/0", "::1/128"]);
+    assert_eq!(lab.told(), ["0.0.0.0/0", "10.0.0.0/8", "::/0"]);
+    let shown = lab.peer("one");
+    assert_eq!((shown.martians, shown.paths, shown.stats.treated_as_withdraw), (3, [2, 1], 0));
+}
+
 #[test]
 fn peers_come_go_and_change() {
     let mut lab = Lab::new();
     let (one, two) = (Voice::new(1, 0, false), Voice::new(2, 0, false));
     let first = lab.establish(&one, BOTH);
     let second = lab.establish(&two, &["203.0.113.0/24"]);
+    drop(lab.speaker.take_notes());
     let kept = PeerConfig::new("two", address(2), 64_496);
     let three = PeerConfig::new("three", address(3), 64_496);
     lab.with(|speaker, now, _| speaker.set_peers(now, vec![three, kept.clone()]));
@@ -308,6 +352,13 @@ fn peers_come_go_and_change() {
     let changed = vec![PeerConfig { local_pref: 50, ..kept }];
     lab.with(|speaker, now, _| speaker.set_peers(now, changed.clone()));
     assert_eq!((lab.told.len(), lab.notice(second)), (0, Some(vec![6, 6])));
+    assert_eq!(
+        lab.speaker.take_notes(),
+        [
+            "peer one (10.0.0.1): sent: peer de-configured (6/3)",
+            "peer two (10.0.0.2): sent: other configuration change (6/6)",
+        ]
+    );
     lab.with(|speaker, now, _| speaker.set_peers(now, changed));
     lab.lose(first);
     lab.lose(second);

@@ -23,7 +23,7 @@ pub(crate) enum BgpVerb {
         tidemill bgp routes --json"
     )]
     Routes {
-        /// Only those to this prefix
+        /// Only those to this very prefix; an address alone is /32 or /128 (see `show routes` for what it matches)
         #[arg(value_name = "PREFIX")]
         prefix: Option<String>,
         /// Only those of this peer
@@ -149,10 +149,19 @@ fn print_routes(routes: &[Route]) {
             number(route.med),
             route.origin.clone(),
             or_dash(Some(&route.as_path)),
-            or_dash(Some(&[&route.communities[..], &route.large_communities[..]].concat().join(" "))),
+            or_dash(Some(&communities(route))),
         ]);
     }
     grid.print("there are no such routes");
+}
+
+/// Both kinds, and how many there are besides.
+fn communities(route: &Route) -> String {
+    let shown = [&route.communities[..], &route.large_communities[..]].concat().join(" ");
+    match route.more_communities {
+        0 => shown,
+        more => format!("{shown} (and {more} more)"),
+    }
 }
 
 /// `tidemill show flowspec`.

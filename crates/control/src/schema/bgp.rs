@@ -70,6 +70,10 @@ answers! {
         pub discarded: u64,
         /// Routes not used because they had come through us.
         pub loops: u64,
+        /// Routes not used because their path does not begin with its AS.
+        pub wrong_first_as: u64,
+        /// Routes not used because nobody routes their prefixes: loopback, link-local, multicast and such.
+        pub martians: u64,
     }
 
     /// A page of routes.
@@ -98,10 +102,12 @@ answers! {
         pub med: Option<u32>,
         /// LOCAL_PREF.
         pub local_pref: Option<u32>,
-        /// Communities.
+        /// Communities: of both kinds the first 64.
         pub communities: Vec<String>,
         /// Large communities.
         pub large_communities: Vec<String>,
+        /// Communities of both kinds that there are besides.
+        pub more_communities: u64,
         /// From before the peer's restart.
         pub stale: bool,
         /// Whether a route leads to its next hop; if none does it is not used.
@@ -166,6 +172,8 @@ answers! {
         pub malformed: u64,
         /// Routes not used because they had come through us.
         pub loops: u64,
+        /// Routes not used because nobody routes their prefixes.
+        pub martians: u64,
         /// Its peers.
         pub peers: Vec<MonitoredPeer>,
     }
@@ -197,7 +205,7 @@ requests! {
         /// What the last page said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub after: Option<String>,
-        /// Prefixes at most.
+        /// Paths, about: a page ends at a prefix, and earlier where paths are long.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub limit: Option<u32>,
     }

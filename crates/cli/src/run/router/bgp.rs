@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_bgp::config::BgpSection;
 use tidemill_bgp::{
-    Change, Export, PeerId, Redirect, RouteTarget, Runner, ShownFlow, ShownPath, ShownPeer, Speaker, State,
+    Change, Export, PeerId, Redirect, Rib, RouteTarget, Runner, ShownFlow, ShownPath, ShownPeer, Speaker,
+    State,
 };
 use tidemill_control::schema::Done;
 use tidemill_control::schema::bgp::{
@@ -27,6 +28,10 @@ use tidemill_router::{RouterControl, RouterError};
 
 /// Prefixes in one answer.
 const PAGE: u32 = 10_000;
+/// Bytes of AS paths and communities after which an answer ends, whatever it has: it is made while no session is served.
+const PAGE_BYTES: usize = 1 << 20;
+/// Communities of one path that are shown; it may have 16,000.
+const COMMUNITIES: usize = 64;
 /// How soon flow specifications that were given or withdrawn are applied.
 const FLOWS_NS: u64 = 100_000_000;
 /// How soon it is looked at whose they are to give, when routes have changed.
@@ -298,6 +303,8 @@ fn peers(router: &Router) -> Result<Peers, ApiError> {
         treated_as_withdraw: peer.stats.treated_as_withdraw,
         discarded: peer.stats.discarded,
         loops: peer.loops,
+        wrong_first_as: peer.wrong_first_as,
+        martians: peer.martians,
     };
     with(router, |bgp| Ok(Peers { peers: bgp.runner.speaker().peers().map(one).collect() }))
 }
@@ -331,31 +338,53 @@ fn routes(router: &Router, query: &RoutesQuery) -> Result<Routes, ApiError> {
             return Err(ApiError::not_found(format!("there is no peer {peer:?}: see `tidemill bgp peers`")));
         }
         let rib = bgp.runner.speaker().rib();
-        if let Some(prefix) = exact {
-            let paths = rib.get(prefix).unwrap_or_default();
-            let wanted = |route: &Route| query.peer.as_ref().is_none_or(|peer| *peer == route.peer);
-            let routes = paths.into_iter().map(|path| route(prefix, path, &names)).filter(wanted).collect();
-            return Ok(Routes { routes, next: None });
-        }
-        let (mut list, mut last, mut more) = (Vec::new(), None, false);
-        // A peer with few paths among a million: the page ends in time all the same.
-        for (seen, (prefix, paths)) in rib.after(after).enumerate() {
-            if list.len() >= limit || seen >= 10 * PAGE as usize {
-                more = true;
-                break;
-            }
-            let wanted = |route: &Route| query.peer.as_ref().is_none_or(|peer| *peer == route.peer);
-            list.extend(paths.into_iter().map(|path| route(prefix, path, &names)).filter(wanted));
-            last = Some(prefix);
-        }
-        let next = last.filter(|_| more).map(|prefix| prefix.to_string());
-        Ok(Routes { routes: list, next })
+        let peer = query.peer.as_deref();
+        let Some(prefix) = exact else { return Ok(page(rib, &names, peer, after, limit)) };
+        let paths = rib.get(prefix).unwrap_or_default().into_iter().filter(|path| is_of(path, &names, peer));
+        Ok(Routes { routes: paths.map(|path| route(prefix, path, &names)).collect(), next: None })
     })
+}
+
+/// Whether a path is of the peer that is asked for, if one is.
+fn is_of(path: &ShownPath, names: &BTreeMap<PeerId, String>, peer: Option<&str>) -> bool {
+    peer.is_none() || names.get(&path.peer).map(String::as_str) == peer
+}
+
+/// The paths of the prefixes behind `after`, of one peer if so asked: about `limit` of them, or [`PAGE_BYTES`].
+fn page(
+    rib: &Rib,
+    names: &BTreeMap<PeerId, String>,
+    peer: Option<&str>,
+    after: Option<AnyPrefix>,
+    limit: usize,
+) -> Routes {
+    let (mut routes, mut bytes, mut last, mut more) = (Vec::new(), 0, None, false);
+    // A peer with few paths among a million: the page ends in time all the same.
+    for (seen, (prefix, paths)) in rib.after(after).enumerate() {
+        if routes.len() >= limit || bytes >= PAGE_BYTES || seen >= 10 * PAGE as usize {
+            more = true;
+            break;
+        }
+        for path in paths.into_iter().filter(|path| is_of(path, names, peer)) {
+            let route = route(prefix, path, names);
+            let communities = route.communities.iter().chain(&route.large_communities);
+            bytes += route.as_path.len() + communities.map(String::len).sum::<usize>();
+            routes.push(route);
+        }
+        last = Some(prefix);
+    }
+    let next = last.filter(|_| more).map(|prefix| prefix.to_string());
+    Routes { routes, next }
 }
 
 fn route(prefix: AnyPrefix, path: ShownPath, names: &BTreeMap<PeerId, String>) -> Route {
     let of = &path.attributes;
+    let plain = |one: &u32| format!("{}:{}", one >> 16, one & 0xffff);
     let large = |[a, b, c]: &[u32; 3]| format!("{a}:{b}:{c}");
+    let communities: Vec<String> = of.communities.iter().take(COMMUNITIES).map(plain).collect();
+    let left = COMMUNITIES - communities.len();
+    let large_communities: Vec<String> = of.large_communities.iter().take(left).map(large).collect();
+    let all = of.communities.len() + of.large_communities.len();
     Route {
         prefix: prefix.to_string(),
         peer: names.get(&path.peer).cloned().unwrap_or_default(),
@@ -365,8 +394,9 @@ fn route(prefix: AnyPrefix, path: ShownPath, names: &BTreeMap<PeerId, String>) -
         origin: of.origin.name().into(),
         med: of.med,
         local_pref: of.local_pref,
-        communities: of.communities.iter().map(|one| format!("{}:{}", one >> 16, one & 0xffff)).collect(),
-        large_communities: of.large_communities.iter().map(large).collect(),
+        more_communities: (all - communities.len() - large_communities.len()) as u64,
+        communities,
+        large_communities,
         stale: path.stale,
         reachable: path.reached,
         best: path.best,
@@ -424,6 +454,7 @@ fn monitors(router: &Router) -> Result<Monitors, ApiError> {
             ignored: router.stats.ignored,
             malformed: router.stats.malformed,
             loops: router.stats.loops,
+            martians: router.stats.martians,
         };
         Ok(Monitors { routers: bgp.runner.exporters().map(one).collect() })
     })
@@ -466,6 +497,14 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
         "What of UPDATEs was malformed: routes withdrawn, attributes left out",
     );
     let mut loops = Family::counter("bgp_peer_loops", "Routes not used because they had come through us");
+    let mut wrong_first_as = Family::counter(
+        "bgp_peer_wrong_first_as",
+        "Routes not used because their path does not begin with the peer's AS",
+    );
+    let mut martians = Family::counter(
+        "bgp_peer_martians",
+        "Routes not used because nobody routes their prefixes: loopback, link-local, multicast and such",
+    );
     for peer in runner.speaker().peers() {
         let name = peer.name.as_str();
         let of = [("peer", name)];
@@ -483,6 +522,8 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
             malformed.add(&[("peer", name), ("then", kind)], count);
         }
         loops.add(&of, peer.loops);
+        wrong_first_as.add(&of, peer.wrong_first_as);
+        martians.add(&of, peer.martians);
     }
     let mut monitors = Family::gauge("bgp_bmp_up", "Whether a BMP router is connected");
     for exporter in runner.exporters() {
@@ -501,7 +542,20 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
             runner.refused(),
         ),
     ];
-    let of_peers = [up, paths, announced, stale, sessions, updates, malformed, loops, monitors, flowspecs];
+    let of_peers = [
+        up,
+        paths,
+        announced,
+        stale,
+        sessions,
+        updates,
+        malformed,
+        loops,
+        wrong_first_as,
+        martians,
+        monitors,
+        flowspecs,
+    ];
     all.extend(of_peers.into_iter().filter(|family| !family.is_empty()));
     all
 }
@@ -509,6 +563,60 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+    use tidemill_bgp::best::Rank;
+    use tidemill_bgp::{AsPath, Attributes, Nlri};
+
+    /// Pages, from the first to the last, of one peer's routes.
+    fn pages(rib: &Rib, names: &BTreeMap<PeerId, String>, peer: Option<&str>, limit: usize) -> Vec<Routes> {
+        let (mut list, mut after) = (Vec::new(), None);
+        loop {
+            let one = page(rib, names, peer, after, limit);
+            after = one.next.as_deref().map(|next| prefix(next).unwrap());
+            list.push(one);
+            if after.is_none() {
+                return list;
+            }
+        }
+    }
+
+    /// A peer may tell 65,000 bytes of attributes with each prefix: what is shown at once has bounds.
+    #[test]
+    fn pages_of_routes_end_by_their_size_too() {
+        let mut rib = Rib::default();
+        let hop = IpAddr::from([10, 0, 0, 1]);
+        let rank = Rank { internal: false, id: Ipv4Addr::new(10, 0, 0, 1), address: hop, local_pref: 100 };
+        let number = rib.add_peer(rank);
+        let names = BTreeMap::from([(number, "one".to_owned())]);
+        let long = Attributes {
+            communities: (0..16_000).collect(),
+            large_communities: vec![[1, 2, 3]; 10].into(),
+            ..Attributes::new(hop, AsPath::sequence(&vec![64_496; 15_000]))
+        };
+        let few = Attributes { communities: (0..60).collect(), ..long.clone() };
+        for (attributes, second) in [(long, 0_u8), (few, 1)] {
+            let attributes = Arc::new(attributes);
+            for third in 0..50 {
+                let prefix = prefix(&format!("10.{second}.{third}.0/24")).unwrap();
+                rib.announce(number, Nlri { prefix, path: 0 }, &attributes, &mut Vec::new());
+            }
+        }
+        let list = pages(&rib, &names, None, PAGE as usize);
+        let size = |page: &Routes| page.routes.iter().map(|route| route.as_path.len()).sum::<usize>();
+        let longest = 15_000 * "64496 ".len();
+        assert!(list.iter().all(|page| size(page) <= PAGE_BYTES + longest), "{}", list.len());
+        assert!((8..20).contains(&list.len()), "{}", list.len());
+        let routes: Vec<&Route> = list.iter().flat_map(|page| &page.routes).collect();
+        assert_eq!((routes.len(), routes[99].prefix.as_str()), (100, "10.1.49.0/24"));
+        assert!(routes.is_sorted_by(|a, b| prefix(&a.prefix).unwrap() < prefix(&b.prefix).unwrap()));
+        let shown = |route: &Route| {
+            (route.communities.len(), route.large_communities.len(), route.more_communities)
+        };
+        assert_eq!((shown(routes[0]), shown(routes[99])), ((64, 0, 15_946), (60, 4, 6)));
+        // By number, and of somebody who has none.
+        assert_eq!(pages(&rib, &names, Some("one"), 7)[0].routes.len(), 7);
+        assert_eq!(pages(&rib, &names, Some("two"), 7), [Routes::default()]);
+    }
 
     /// Looks come ten times a second while flow specifications change.
     #[test]
