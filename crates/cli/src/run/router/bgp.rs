@@ -609,9 +609,8 @@ mod tests {
         let routes: Vec<&Route> = list.iter().flat_map(|page| &page.routes).collect();
         assert_eq!((routes.len(), routes[99].prefix.as_str()), (100, "10.1.49.0/24"));
         assert!(routes.is_sorted_by(|a, b| prefix(&a.prefix).unwrap() < prefix(&b.prefix).unwrap()));
-        let shown = |route: &Route| {
-            (route.communities.len(), route.large_communities.len(), route.more_communities)
-        };
+        let shown =
+            |route: &Route| (route.communities.len(), route.large_communities.len(), route.more_communities);
         assert_eq!((shown(routes[0]), shown(routes[99])), ((64, 0, 15_946), (60, 4, 6)));
         // By number, and of somebody who has none.
         assert_eq!(pages(&rib, &names, Some("one"), 7)[0].routes.len(), 7);
