@@ -17,7 +17,7 @@ mod net;
 use frames::{PATIENCE, assert_home, now_ns, numbered, receive, send};
 use link::Link;
 use messages::{message, to_nobody};
-use net::{cable, inside, run};
+use net::{cable, cable_at, inside, run};
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -550,16 +550,22 @@ fn root_xdp_several_queues() {
     let mut pools = [memory.pool(FRAMES / 2).unwrap(), memory.pool(FRAMES / 2).unwrap()];
     let mut near = spec("name = \"qa\"\nrx_ring = 256\nmode = \"native\"").open(2, &context).unwrap();
     let mut far = spec("name = \"far\"\ninterface = \"qb\"\nrx_ring = 256").open(2, &context).unwrap();
-    for round in 0..2 {
-        if round == 1 {
-            // Both queues of both ends miss their device, and each finds the one with its number again.
+    for round in 0..3 {
+        if round > 0 {
+            // Both queues of both ends miss their device, and each finds the one of its name again.
+            let index = tidemill_port::device("qa").unwrap().index;
             run("ip link del qa");
-            each_is(&mut near, &mut far, &mut pools, "missed", |counters| counters.away() == 1);
-            pools.iter().for_each(assert_home);
-            run(devices);
+            if round == 1 {
+                each_is(&mut near, &mut far, &mut pools, "missed", |counters| counters.away() == 1);
+                pools.iter().for_each(assert_home);
+                run(devices);
+            } else {
+                // That is there before they look, and has its number: the first to look puts the program there, and the other one looks after its socket all the same.
+                run(&devices.replace("name qa", &format!("name qa index {index}")));
+            }
             run("ip link set qa up");
             run("ip link set qb up");
-            each_is(&mut near, &mut far, &mut pools, "found", |counters| counters.found == 1);
+            each_is(&mut near, &mut far, &mut pools, "found", |counters| counters.found == round);
         }
         for queue in 0..2 {
             ready(&mut *far[queue], &mut pools[queue]);
@@ -574,7 +580,7 @@ fn root_xdp_several_queues() {
     for (queue, pool) in pools.iter_mut().enumerate() {
         near[queue].finish(now_ns(), pool).unwrap();
         far[queue].finish(now_ns(), pool).unwrap();
-        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (400, 400));
+        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (600, 600));
         assert_home(pool);
     }
 }
@@ -660,6 +666,52 @@ fn root_xdp_interfaces_go_and_come() {
         assert_eq!((counters.lost, counters.found, counters.tx.held), (3, 3, 0));
     }
     finish(&mut [&mut left, &mut right], &mut pool);
+}
+
+#[test]
+fn root_xdp_interfaces_with_the_number_of_one_before_are_others() {
+    if !inside("root_xdp_interfaces_with_the_number_of_one_before_are_others") {
+        return;
+    }
+    for is_behind in [false, true] {
+        cable("left", "right");
+        let memory = memory();
+        let mut pool = memory.pool(FRAMES).unwrap();
+        let object = is_behind.then(|| Object::load(&FRONT, &[], None).unwrap());
+        let front = object.map(|object| Arc::new(Front::new(object, tidemill_bpf::Mode::Auto, None)));
+        let (mut left, rule) = ruled("left", &memory, &Options { front, ..small(Mode::Auto) });
+        rule.set(&Ownership::default()).unwrap();
+        let mut right = port("right", &memory, Mode::Native);
+        let index = tidemill_port::device("left").unwrap().index;
+        for round in 1..=2 {
+            run("ip link del left");
+            if round == 1 {
+                until(&mut left, &mut pool, "it is missed", |port| port.counters().away() == 1);
+            }
+            // The second time it is there again before anybody looks.
+            cable_at(index, "left", "right");
+            let started = Instant::now();
+            while [&left, &right].iter().any(|port| port.counters().found < round) {
+                ready(&mut left, &mut pool);
+                ready(&mut right, &mut pool);
+                let counters = [left.counters(), right.counters()];
+                assert!(started.elapsed() < PATIENCE, "not found again: {counters:?}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let frames: Vec<_> = (0..300).map(|i| numbered(i, 200)).collect();
+            for way in 0..2 {
+                let (from, to) = if way == 0 { (&mut left, &mut right) } else { (&mut right, &mut left) };
+                ready(to, &mut pool);
+                send(from, &mut pool, &frames);
+                assert_eq!(receive(to, &mut pool, 300), frames, "behind: {is_behind}, {round}, {way}");
+            }
+        }
+        for counters in [left.counters(), right.counters()] {
+            assert_eq!((counters.lost, counters.found), (2, 2));
+        }
+        finish(&mut [&mut left, &mut right], &mut pool);
+        run("ip link del left");
+    }
 }
 
 #[test]

@@ -408,7 +408,11 @@ impl XdpPort {
     fn search(&mut self, pool: &mut Pool) {
         let found = device(&self.name, &self.interface).ok();
         match (&self.open, found) {
-            (Some(open), Some(device)) if open.attached.index == device.index => self.mtu = device.mtu,
+            (Some(open), Some(device))
+                if open.attached.index == device.index && !sys::has_lost_device(&open.socket.fd) =>
+            {
+                self.mtu = device.mtu;
+            }
             (Some(_), _) => self.lose(pool),
             (None, Some(device)) => {
                 // What is in the way now (half of it is made, somebody else is faster) may not be the next time.
