@@ -33,7 +33,7 @@ pub(crate) const LINES: &[Line] = &[
     ("AF_XDP ports on one region of memory", |machine| {
         file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
     }),
-    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 9)),
+    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 10)),
     ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 11)),
     ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 4)),
     ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),

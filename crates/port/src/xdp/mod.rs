@@ -193,7 +193,7 @@ pub fn open(
     let options = Arc::new(options.clone());
     let mut ports = Vec::with_capacity(queues);
     for (queue, memory) in memory.iter().enumerate() {
-        let mut port = XdpPort::new(name, interface, queue as u32, &options, &program, memory);
+        let mut port = XdpPort::new(name, interface, queue as u32, &options, &program, memory)?;
         port.open(&device, PATIENCE)?;
         ports.push(port);
     }
