@@ -380,12 +380,24 @@ fn port() -> Result<String> {
 fn port_table(recorded: &Recorded) -> String {
     let mut out = format!("{}\n{}", recorded.origin(), head(&["way", "Mpps", "ns per packet"]));
     for rate in recorded.lines.iter().filter(|line| line["metric"] == "mpps") {
-        let parts = recorded.lines.iter();
-        let parts = parts.filter(|l| l["metric"] == "ns_per_packet" && l["case"] == rate["case"]);
-        let parts: Vec<String> = parts
+        let workers = &rate["params"]["workers"];
+        let is_its = |l: &&Value| {
+            l["metric"] == "ns_per_packet" && l["case"] == rate["case"] && l["params"]["workers"] == *workers
+        };
+        let parts: Vec<String> = (recorded.lines.iter().filter(is_its))
             .map(|l| format!("{} {}", text(&l["params"], "part"), figure(l["value"].as_f64())))
             .collect();
-        out += &row([text(rate, "case"), figure(rate["value"].as_f64()), parts.join(", ")]);
+        let way = match workers.as_u64() {
+            Some(workers) if workers > 1 => format!("{}, {workers} workers", text(rate, "case")),
+            _ => text(rate, "case"),
+        };
+        out += &row([way, figure(rate["value"].as_f64()), parts.join(", ")]);
+    }
+    for ratio in recorded.lines.iter().filter(|line| line["metric"] == "ratio") {
+        let number = |name: &str| ratio[name].as_f64().unwrap_or(f64::NAN);
+        let (value, low, high) = (number("value"), number("low"), number("high"));
+        let way = format!("{}, {} to {}", text(ratio, "case"), text(ratio, "of"), text(ratio, "to"));
+        out += &row([way, format!("ratio {value:.2} ({low:.2} to {high:.2})"), String::new()]);
     }
     out
 }
@@ -655,5 +667,18 @@ mod tests {
         ];
         let table = port_table(&Recorded::parse(&lines.join("\n")).unwrap());
         assert!(table.contains("| null | 41.0 | pass 1.39 |\n| route | 15.5 |  |\n"), "{table}");
+        // Of several workers each has its own.
+        let lines = [
+            HEADER,
+            r#"{"case":"null","metric":"mpps","value":40,"params":{"workers":1}}"#,
+            r#"{"case":"null","metric":"ns_per_packet","value":1.5,"params":{"workers":1,"part":"pass"}}"#,
+            r#"{"case":"null","metric":"mpps","value":79,"params":{"workers":2}}"#,
+            r#"{"case":"null","metric":"ns_per_packet","value":1.25,"params":{"workers":2,"part":"pass"}}"#,
+            r#"{"case":"null","metric":"ratio","of":"2 cores","to":"one core","value":1.975,"low":1.9,"high":2}"#,
+        ];
+        let table = port_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        let rows = "| null | 40.0 | pass 1.50 |\n| null, 2 workers | 79.0 | pass 1.25 |\n\
+                    | null, 2 cores to one core | ratio 1.98 (1.90 to 2.00) |  |\n";
+        assert!(table.contains(rows), "{table}");
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-redis, bench-classify,
+    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, bench-port-wire, bench-churn, peers-port, peers-port-v6, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-redis, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long)]
     only: Option<String>,
@@ -143,8 +143,26 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if wanted("bench-port") {
         let table = table(options.table_v4.as_ref(), 4)?;
         let record = Record::of_table("bench-port", &table, 32, options.quick)?;
-        let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.2"] } else { &[] };
-        bench(record, &["port", "null", "--size", "64"], Some(&table), quick)?;
+        let quick: &[&str] =
+            if options.quick { &["--runs", "3", "--seconds", "0.2"] } else { &["--runs", "11"] };
+        bench(record, &["port", "null", "--size", "64", "--workers", "2"], Some(&table), quick)?;
+    }
+    if wanted("bench-churn") {
+        let table = table(options.table_v4.as_ref(), 4)?;
+        let record = Record::of_table("bench-churn", &table, 32, options.quick)?;
+        let quick: &[&str] = if options.quick { &["--seconds", "0.2"] } else { &[] };
+        bench(record, &["churn", "--pairs", "20"], Some(&table), quick)?;
+    }
+    // By root; `bench-port` alone means this, too.
+    if wanted("bench-port-wire") {
+        let table = table(options.table_v4.as_ref(), 4)?;
+        let record = Record::of_table("bench-port-wire", &table, 32, options.quick)?;
+        let quick: &[&str] = if options.quick {
+            &["--runs", "3", "--seconds", "0.5"]
+        } else {
+            &["--runs", "11", "--seconds", "2"]
+        };
+        bench(record, &["port", "wire"], Some(&table), quick)?;
     }
     if wanted("bench-flow") {
         let record = Record::start("bench-flow", json!({}), options.quick)?;
@@ -190,6 +208,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if wanted("peers-port") {
         good &= peers::port::record(&table(options.table_v4.as_ref(), 4)?, options.quick)?;
+    }
+    if wanted("peers-port-v6") {
+        good &= peers::port::record(&table(options.table_v6.as_ref(), 6)?, options.quick)?;
     }
     if wanted("peers-flow") {
         good &= peers::flow::record(options.quick)?;

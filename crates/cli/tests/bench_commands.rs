@@ -180,15 +180,21 @@ fn ports_are_measured_with_and_without_a_router() {
 fn churn_of_ipv6_leaves_every_packet_its_next_hop() {
     let folder = folder();
     let line =
-        "bench churn --table v6.txt --pairs 2 --seconds 0.05 --packets 1000 --rate 2000 --ring 65536 --json";
+        "bench churn --table v6.txt --pairs 6 --seconds 0.05 --packets 1000 --rate 2000 --ring 65536 --json";
     // It ends with 1 where packets were dropped, which is the machine's affair, and without a line where one went elsewhere.
     let lines = folder.run(line).lines();
     let rates: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "mpps").collect();
     let cases: Vec<&str> = rates.iter().map(|l| l["case"].as_str().unwrap()).collect();
     assert_eq!(cases, ["quiet", "churn", "share-quiet", "share-churn"]);
     assert!(rates.iter().all(|l| l["params"]["family"] == 6 && l["value"].as_f64() > Some(0.0)));
-    let changes = lines.iter().find(|l| l["metric"] == "updates_per_s").unwrap();
-    assert!(changes["value"].as_f64() > Some(0.0), "{changes}");
+    let changes: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "updates_per_s").collect();
+    let cases: Vec<&str> = changes.iter().map(|l| l["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["churn", "share-churn"]);
+    assert!(changes.iter().all(|l| l["value"].as_f64() > Some(0.0)), "{changes:?}");
+    // Of six pairs the interval is from the least to the greatest.
+    let slower = lines.iter().find(|l| l["metric"] == "slower_percent").unwrap();
+    assert_eq!(slower["runs"], 6);
+    assert_eq!((&slower["params"]["low"], &slower["params"]["high"]), (&slower["min"], &slower["max"]));
 }
 
 #[test]

@@ -448,6 +448,36 @@ fn root_xdp_router_has_confined_workers() {
     router.stop();
 }
 
+/// What is too long for the link behind us is told to its sender, also when that link gets shorter while we run.
+#[test]
+fn root_xdp_router_follows_an_mtu() {
+    let Some(_turn) = turn("root_xdp_router_follows_an_mtu") else { return };
+    let lab = Lab::new(&config("us", ""));
+    let router = lab.start();
+    // Frames of this length, unfragmented.
+    let sends = |to: &str, size: u32| {
+        lab.left.run("ip route flush cache");
+        lab.left.attempt("ip -6 route flush cache");
+        let headers = if to.contains(':') { 48 } else { 28 };
+        lab.left.attempt(&format!("ping -c 1 -W 1 -M do -s {} {to}", size - headers))
+    };
+    for to in ["10.2.0.2", "fd00:2::2"] {
+        let set = |mtu: u32| {
+            lab.router.run(&format!("ip link set tm-right mtu {mtu}"));
+            lab.right.run(&format!("ip link set right mtu {mtu}"));
+        };
+        wait_until("whole packets pass", Duration::from_secs(10), || sends(to, 1500).0);
+        set(1400);
+        wait_until("the MTU is followed", Duration::from_secs(10), || {
+            let (reaches, answer) = sends(to, 1401);
+            !reaches && ["mtu = 1400", "mtu=1400", "mtu: 1400"].iter().any(|told| answer.contains(told))
+        });
+        assert!(sends(to, 1400).0, "{to}: {}", lab.log());
+        set(1500);
+    }
+    router.stop();
+}
+
 /// What a benchmark prints. Where the machine stands still for as long as a run takes, nothing is forwarded, which is an error: then once more.
 fn measured(folder: &Path, words: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));

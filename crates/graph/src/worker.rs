@@ -26,7 +26,7 @@ const SHOW_NS: u64 = 10_000_000;
 /// This worker's queue pair of one port, with what waits to be sent.
 struct Seat {
     port: Box<dyn Port>,
-    tx: Box<Burst>,
+    tx: Burst,
     /// How many of the packets at the front of `tx` the port has been given before, and had no room for.
     offered: usize,
     ended: bool,
@@ -53,6 +53,8 @@ pub(crate) struct Place {
     pub(crate) idle: Idle,
 }
 
+/// Begins and ends with a line of the cache (two, as they are fetched): another worker's may lie right behind it.
+#[repr(align(128))]
 pub(crate) struct Worker {
     graph: Arc<Graph>,
     /// Where each node's outputs lead from here.
@@ -72,7 +74,7 @@ pub(crate) struct Worker {
     verdicts: Vec<Verdict>,
     emitted: Vec<(Verdict, Packet)>,
     seats: Vec<Option<Seat>>,
-    rx: Box<Burst>,
+    rx: Burst,
     pool: Pool,
     reader: Reader,
     clock: Clock,
@@ -121,14 +123,14 @@ impl Worker {
         let Place { stage, cuts, links, waker, idle } = place;
         let mut nodes = graph.factories.iter().map(|make| make(watch.worker)).collect::<Vec<_>>();
         nodes.iter_mut().for_each(|node| node.wake_with(&waker));
-        let seat = |port: Box<dyn Port>| Seat { port, tx: Box::default(), offered: 0, ended: false };
+        let seat = |port: Box<dyn Port>| Seat { port, tx: Burst::new(), offered: 0, ended: false };
         Worker {
-            queues: nodes.iter().map(|_| Vec::with_capacity(QUEUE)).collect(),
+            queues: Vec::new(),
             pending: 0,
-            scratch: Vec::with_capacity(QUEUE),
-            verdicts: vec![Verdict::Next(0); QUEUE],
-            emitted: Vec::with_capacity(QUEUE),
-            counters: Snapshot::new(graph.outputs.iter().map(Vec::len), ports.len()),
+            scratch: Vec::new(),
+            verdicts: Vec::new(),
+            emitted: Vec::new(),
+            counters: Snapshot::default(),
             kept: 0,
             due_ns: None,
             seats: ports.into_iter().map(|p| p.map(seat)).collect(),
@@ -141,7 +143,7 @@ impl Worker {
             waker,
             idle,
             graph,
-            rx: Box::default(),
+            rx: Burst::new(),
             pool,
             reader,
             now_ns: clock.now_ns(0),
@@ -156,8 +158,24 @@ impl Worker {
         }
     }
 
-    /// Starts the worker's own clock; called on its own thread.
+    /// Makes room for what every burst writes. On the worker's own thread, for which the allocator has memory apart from other threads':
+    /// two workers' counters in one line of the cache would have each wait for the other. And it is near the worker's CPU.
+    fn settle(&mut self) {
+        self.queues = self.nodes.iter().map(|_| Vec::with_capacity(QUEUE)).collect();
+        self.scratch = Vec::with_capacity(QUEUE);
+        self.verdicts = vec![Verdict::Next(0); QUEUE];
+        self.emitted = Vec::with_capacity(QUEUE);
+        self.counters = Snapshot::new(self.graph.outputs.iter().map(Vec::len), self.seats.len());
+        self.rx = Burst::new();
+        let mut seats = Vec::with_capacity(self.seats.len());
+        seats.append(&mut self.seats);
+        seats.iter_mut().flatten().for_each(|seat| seat.tx = Burst::new());
+        self.seats = seats;
+    }
+
+    /// Settles, and starts the worker's own clock; called on its own thread.
     pub(crate) fn start(&mut self) {
+        self.settle();
         self.laps = Laps::start();
         self.reader.online();
     }
@@ -282,12 +300,7 @@ impl Worker {
                     self.rx.append_to(&mut self.queues[n]);
                     self.pending |= 1 << n;
                 }
-                Some(Edge::Port(to)) => {
-                    let mut packets = std::mem::take(&mut self.scratch);
-                    self.rx.append_to(&mut packets);
-                    self.send_all(to, &mut packets);
-                    self.scratch = packets;
-                }
+                Some(Edge::Port(to)) => self.send_received(to),
                 Some(Edge::Pass(n)) => {
                     let mut packets = std::mem::take(&mut self.scratch);
                     self.rx.append_to(&mut packets);
@@ -516,6 +529,25 @@ impl Worker {
         }
         self.counters.nodes[n].dropped.count(reason);
         self.pool.free(packet);
+    }
+
+    /// Queues a burst that goes straight from one port to another. As a whole, if nothing waits there and nobody looks.
+    fn send_received(&mut self, p: usize) {
+        let looked_at = self.observer.is_some() || self.watch.tracing || self.links.sends_back();
+        match self.seats[p].as_mut() {
+            Some(seat) if !looked_at && seat.tx.is_empty() => {
+                std::mem::swap(&mut seat.tx, &mut self.rx);
+                if seat.tx.room() == 0 {
+                    self.transmit(p);
+                }
+            }
+            _ => {
+                let mut packets = std::mem::take(&mut self.scratch);
+                self.rx.append_to(&mut packets);
+                self.send_all(p, &mut packets);
+                self.scratch = packets;
+            }
+        }
     }
 
     /// Queues packets for a port, transmitting whenever a burst is full.

@@ -7,11 +7,11 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::*;
-use tidemill_burst::{DropReason, Memory};
+use tidemill_burst::{Burst, DropReason, Memory, Pool};
 use tidemill_graph::trace::TraceRequest;
 use tidemill_graph::*;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::PortCounters;
+use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 
 #[test]
 fn every_packet_is_accounted_for_and_every_frame_comes_home() {
@@ -89,6 +89,53 @@ fn a_port_that_fails_is_reported_and_what_came_before_is_forwarded() {
     assert_eq!(outcome.errors[0].to_string(), "port `a`: cannot receive: unplugged");
     assert_eq!(*sent.lock().unwrap(), (0..300).collect::<Vec<_>>());
     assert!(outcome.snapshot.ledger().balances());
+}
+
+/// Takes a few packets in each call.
+struct Narrow {
+    inner: Box<dyn Port>,
+    rest: Burst,
+    /// Calls that left some.
+    full: Arc<AtomicU64>,
+}
+
+impl Port for Narrow {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        self.inner.rx(now_ns, pool, burst)
+    }
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        for packet in burst.drain_front(100) {
+            self.rest.push(packet).unwrap();
+        }
+        self.full.fetch_add(u64::from(!burst.is_empty()), Ordering::Relaxed);
+        self.inner.tx(now_ns, pool, &mut self.rest)
+    }
+    fn counters(&self) -> PortCounters {
+        self.inner.counters()
+    }
+}
+
+/// Bursts, whole ones and a last one that is not, go straight on as they came; behind what the port has not taken yet they wait.
+#[test]
+fn a_wire_keeps_order_whatever_the_port_takes() {
+    let memory = Memory::new(1024, 2048).unwrap();
+    let ((a, _), (inner, sent)) = (script("a", 5000), script("b", 0));
+    let full = Arc::new(AtomicU64::new(0));
+    let b: Box<dyn Port> = Box::new(Narrow { inner, rest: Burst::new(), full: full.clone() });
+    let mut g = GraphBuilder::new(["a", "b"]);
+    g.input("a", "port:b");
+    let graph = g.build().unwrap();
+    let engine =
+        Engine::new(graph, 1, vec![vec![a], vec![b]], &memory, &Domain::new(), options(1024, vec![]));
+    let outcome = engine.unwrap().run(|_| ());
+    let ledger = outcome.snapshot.ledger();
+    assert!(ledger.balances() && full.load(Ordering::Relaxed) > 10, "{ledger:?}");
+    assert_eq!((ledger.received, ledger.out, ledger.dropped_total()), (5000, 5000, 0));
+    assert_eq!(*sent.lock().unwrap(), (0..5000).collect::<Vec<_>>());
+    assert_eq!((outcome.snapshot.pool.unnamed, outcome.snapshot.pool.free), (0, 1024));
 }
 
 #[test]

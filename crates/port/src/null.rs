@@ -23,7 +23,9 @@ pub enum Supply {
     },
 }
 
-/// One queue of a null port. Packets have no timestamp: nobody received them.
+/// One queue of a null port. Packets have no timestamp: nobody received them. In cache lines of its own, as other workers' queues lie
+/// beside it.
+#[repr(align(128))]
 pub struct NullPort {
     name: String,
     supply: Supply,

@@ -88,7 +88,7 @@ pub fn spread(port: Box<dyn Port>, queues: usize, options: Spreading) -> Vec<Box
         shared,
         options,
         incoming: Vec::with_capacity(BURST),
-        staging: Box::default(),
+        staging: Burst::new(),
         next: 0,
         quota: BURST,
         pumped: false,
@@ -196,7 +196,8 @@ impl Passed {
     }
 }
 
-/// Queue 0: the one that has the device.
+/// Queue 0: the one that has the device. As any queue in cache lines of its own: others' lie beside it.
+#[repr(align(128))]
 struct Leader {
     device: Box<dyn Port>,
     shared: Arc<Shared>,
@@ -204,7 +205,7 @@ struct Leader {
     /// Room to sort a burst in.
     incoming: Vec<Packet>,
     /// Taken from another queue's ring, and not yet by the device.
-    staging: Box<Burst>,
+    staging: Burst,
     /// Whose turn it is to send.
     next: usize,
     /// Packets that queue 0 may still send in this turn of its own; the others' turns are one `staging` each.
@@ -447,6 +448,7 @@ impl Drop for Leader {
 }
 
 /// Any queue but the first.
+#[repr(align(128))]
 struct Follower {
     name: String,
     lane: usize,

@@ -66,7 +66,7 @@ impl RouterControl {
         let mut known = std::mem::take(&mut self.bgp.known);
         let mut turned = Vec::new();
         for (address, hop) in &mut known {
-            let resolved = self.resolve(*address, Source::Bgp);
+            let resolved = self.bgp_resolve(*address);
             if *hop != resolved {
                 turned.push((*address, resolved.is_some()));
                 *hop = resolved;
@@ -112,9 +112,26 @@ impl RouterControl {
             }
             return None;
         }
-        let hop = self.resolve(address, Source::Bgp);
+        let hop = self.bgp_resolve(address);
         self.bgp.known.insert(address, hop.clone());
         hop
+    }
+
+    /// What a path's next hop comes to now. A link that is down leads nowhere (RFC 4271, section 9.1.2.1): else another peer's path by one that works would wait.
+    fn bgp_resolve(&self, address: IpAddr) -> Option<NextHop> {
+        let interfaces = &self.settings().interfaces;
+        let is_up = |hop: &NextHop| match hop {
+            NextHop::Via(number, _) | NextHop::Mac(number, _) | NextHop::OnLink(number) => {
+                interfaces.get(*number).is_some_and(|interface| interface.up)
+            }
+            _ => true,
+        };
+        match self.resolve(address, Source::Bgp)? {
+            NextHop::Group(members) => {
+                rules::group(members.into_iter().filter(|(hop, _)| is_up(hop)).collect())
+            }
+            hop => Some(hop).filter(is_up),
+        }
     }
 
     /// What packets to an address come to, by the routes of all but neighbors and `left_out`.

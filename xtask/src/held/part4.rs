@@ -316,9 +316,8 @@ fn verified(
             .partition(|object| !object["structure"].is_null());
         let last = sums.last().with_context(|| format!("{name}: no line with \"checked\""))?;
         let enough = |object: &&Value| object["checked"].as_u64().is_some_and(|checked| checked >= least);
-        good &= last["wrong"].as_u64() == Some(0)
-            && each.len() == structures.len()
-            && each.iter().all(enough);
+        good &=
+            last["wrong"].as_u64() == Some(0) && each.len() == structures.len() && each.iter().all(enough);
         text.push(format!("{name}: {last}"));
     }
     Ok(verdict(good, format!("{names}; {}", text.join("; "))))

@@ -7,23 +7,26 @@
 //! | `quiet` | its housekeeping, every millisecond, as `tidemill run` does |
 //! | `churn` | besides, route changes at the rate asked for; every 10 ms all that `show` reads; every 100 ms a trace; every second a reload |
 //!
-//! First at capacity, in pairs: how much slower is the router with churn? Then at a share of it, with packets that come whether
+//! First at capacity, in pairs: how much slower is the router with churn, by the median of the pairs? Its 95 % interval (`low`, `high` in its
+//! line's `params`) is of two of the pairs, from six pairs on. Then at a share of it, with packets that come whether
 //! or not anybody has time for them (a device's ring that overflows is `rx-ring-full`): does churn drop what quiet does not?
 //! Half of the changes give a route another next hop and back, half withdraw and announce a route that no packet takes, so
 //! that no packet loses its route. Before and after, every packet's next hop is looked at: they must be the same. All of it is IPv4 if
 //! the table has that, else IPv6.
 
+use super::ends::warn_unbound;
 use super::forward::{Digest, Forwarded, SendOnly};
 use super::pass::Checksum;
 use super::port::{NullArgs, family, of_family, router, stats};
 use super::report::Report;
 use super::statistics;
-use crate::json::{Measurement, Params};
+use crate::json::{Measurement, Params, significant};
 use crate::progress::Progress;
 use crate::tables::TableArgs;
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +34,7 @@ use std::time::{Duration, Instant};
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Pool};
 use tidemill_feed::LoadedTable;
 use tidemill_graph::trace::TraceRequest;
-use tidemill_graph::{Clock, Engine, Handle, Limits, Options};
+use tidemill_graph::{Clock, Engine, Handle, Limits, Options, allowed_cpus};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::{Change, Label, Prefix, Rib};
 use tidemill_port::{NullPort, Port, PortCounters, PortError, RxStatus, Supply};
@@ -174,6 +177,17 @@ impl<A: Forwarded> Side<A> {
     }
 }
 
+/// Has the calling thread keep off the worker's processor. Where that is the only one, or it is forbidden, the system decides.
+fn keep_off(handle: &Handle) {
+    let workers = handle.seats().iter().filter_map(|seat| seat.cpu).collect::<Vec<_>>();
+    let others: Vec<usize> = allowed_cpus().into_iter().filter(|cpu| !workers.contains(cpu)).collect();
+    let mut set = CpuSet::new();
+    others.iter().for_each(|&cpu| set.set(cpu));
+    if !others.is_empty() && sched_setaffinity(None, &set).is_err() {
+        eprintln!("tidemill: warning: the control side may run on the worker's processor");
+    }
+}
+
 /// What a run came to.
 struct Ran {
     mpps: f64,
@@ -203,11 +217,15 @@ fn run_once<A: Forwarded>(
     let (handle, done) = (engine.handle(), AtomicBool::new(false));
     let (outcome, applied) = std::thread::scope(|scope| {
         let (handle, done_flag) = (&handle, &done);
-        let control = scope.spawn(move || side.work(handle, rate, done_flag));
+        let control = scope.spawn(move || {
+            keep_off(handle);
+            side.work(handle, rate, done_flag)
+        });
         let outcome = engine.run(|_| {});
         done.store(true, Ordering::Release);
         (outcome, control.join())
     });
+    warn_unbound(&handle);
     let applied = match applied {
         Ok(applied) => applied?,
         Err(panic) => std::panic::resume_unwind(panic),
@@ -363,10 +381,27 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
     report.ratio("churn", "capacity", ("churn", &churn), ("quiet", &quiet))?;
     let slower: Vec<f64> =
         quiet.iter().zip(&churn).map(|(quiet, churn)| 100.0 * (1.0 - churn / quiet)).collect();
-    report.line(Measurement::of("churn", "router", "capacity", "slower_percent", &slower, params.clone()))?;
+    let interval = statistics::median_interval(&slower);
+    let mut of_median = params.clone();
+    if let Some((low, high)) = interval {
+        of_median.insert("low".into(), significant(low).into());
+        of_median.insert("high".into(), significant(high).into());
+    }
+    report.line(Measurement::of("churn", "router", "capacity", "slower_percent", &slower, of_median))?;
     let mut good = true;
     for (case, ran) in [("share-quiet", &baseline), ("share-churn", &loaded)] {
         report.line(Measurement::of("churn", "router", case, "mpps", &[ran.mpps], params.clone()))?;
+        if ran.changes_per_s > 0.0 {
+            let changes = &[ran.changes_per_s];
+            report.line(Measurement::of(
+                "churn",
+                "router",
+                case,
+                "updates_per_s",
+                changes,
+                params.clone(),
+            ))?;
+        }
         for (reason, count) in &ran.dropped {
             let mut params = params.clone();
             params.insert("reason".into(), (*reason).into());
@@ -378,7 +413,7 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
         }
     }
     if !args.json {
-        let interval = statistics::ratio(&churn, &quiet);
+        let ratio = statistics::ratio(&churn, &quiet);
         println!(
             "at capacity: {:.2} Mpps quiet, {:.2} with {:.0} changes/s: {:.1} % slower by the median of {} pairs",
             statistics::median(&quiet),
@@ -387,8 +422,11 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
             statistics::median(&slower),
             args.pairs
         );
-        if let Some(interval) = interval {
-            println!("  ratio {:.3} ({:.3} to {:.3})", interval.value, interval.low, interval.high);
+        if let Some((low, high)) = interval {
+            println!("  with a 95 % interval of {low:.1} to {high:.1} %");
+        }
+        if let Some(ratio) = ratio {
+            println!("  ratio {:.3} ({:.3} to {:.3})", ratio.value, ratio.low, ratio.high);
         }
         for (name, ran) in [("quiet", &baseline), ("churn", &loaded)] {
             println!(

@@ -114,9 +114,9 @@ pub(super) fn router(config: &str, domain: &Domain) -> Result<RouterControl> {
     Ok(RouterControl::new(&config, &ports, Routes::default(), Routes::default(), domain)?)
 }
 
-/// Says it where the worker was not on its CPU: then its rate is that of wherever it was put.
+/// Says it where a worker was not on its CPU: then its rate is that of wherever it was put.
 pub(super) fn warn_unbound(handle: &Handle) {
-    if let Some(unbound) = handle.unbound(0) {
+    for unbound in (0..handle.seats().len()).filter_map(|worker| handle.unbound(worker)) {
         eprintln!("tidemill: warning: {unbound}");
     }
 }

@@ -5,6 +5,7 @@
 //! `wire`: by our router on AF_XDP, and by the kernel, between two virtual cables ([`wire`](super::wire)).
 //! `dpdk`: between two of DPDK's net_null devices, as forwarders written on DPDK do ([`forward`](super::forward)).
 
+use super::ends::warn_unbound;
 use super::forward::Forwarded;
 use super::report::Report;
 use crate::addresses::TableAddresses;
@@ -126,7 +127,10 @@ impl<'a> Way<'a> {
             traces: Vec::new(),
             describe: |_| String::new(),
         };
-        let outcome = Engine::new(graph, self.workers, queues, &memory, domain, options)?.run(|_| {});
+        let engine = Engine::new(graph, self.workers, queues, &memory, domain, options)?;
+        let handle = engine.handle();
+        let outcome = engine.run(|_| {});
+        warn_unbound(&handle);
         self.take(&names.0, &names.1, outcome)
     }
 

@@ -33,6 +33,25 @@ pub(crate) fn ratio(a: &[f64], b: &[f64]) -> Option<Interval> {
     Some(Interval { value: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() })
 }
 
+/// A 95 % interval of the median of what `values` were drawn from, whatever its distribution: two of them, as far in as that
+/// allows (how many lie below the median is binomial). `None` for fewer than six.
+pub(crate) fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    // The logarithm of the chance that so many lie below, and the sum of the chances so far.
+    let (mut log, mut sum, mut cut) = (-(n as f64) * std::f64::consts::LN_2, 0.0, 0);
+    for below in 0..n / 2 {
+        sum += log.exp();
+        if sum > 0.025 {
+            break;
+        }
+        cut = below + 1;
+        log += ((n - below) as f64 / (below + 1) as f64).ln();
+    }
+    (cut > 0).then(|| (sorted[cut - 1], sorted[n - cut]))
+}
+
 /// The 97.5 % quantile of Student's t distribution.
 fn student_t(degrees: usize) -> f64 {
     const TABLE: [f64; 30] = [
@@ -50,6 +69,16 @@ mod tests {
     #[test]
     fn medians() {
         assert_eq!((median(&[]), median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0])), (0.0, 2.0, 2.5));
+    }
+
+    #[test]
+    fn a_median_has_an_interval_of_two_values() {
+        // Ranks from tables of the sign test's interval.
+        for (n, low, high) in [(6, 1, 6), (10, 2, 9), (20, 6, 15), (21, 6, 16), (4000, 1938, 2063)] {
+            let values: Vec<f64> = (1..=n).rev().map(f64::from).collect();
+            assert_eq!(median_interval(&values), Some((f64::from(low), f64::from(high))), "{n}");
+        }
+        assert_eq!((median_interval(&[]), median_interval(&[1.0; 5])), (None, None));
     }
 
     #[test]

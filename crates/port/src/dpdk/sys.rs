@@ -43,8 +43,9 @@ pub(super) struct Mempool {
     _opaque: [u8; 0],
 }
 
-/// `struct tm_stock`: the frames that a queue has been lent and the driver does not hold now.
-#[repr(C)]
+/// `struct tm_stock`: the frames that a queue has been lent and the driver does not hold now. In lines of its own: each call writes it, and the
+/// next queue's, which is made right after it, is another worker's.
+#[repr(C, align(128))]
 pub(super) struct Stock {
     pub(super) stack: *mut *mut Mbuf,
     pub(super) pool: *mut Mempool,
@@ -60,7 +61,7 @@ pub(super) struct Stock {
     /// Frames that it has had in this call.
     pub(super) had: u32,
 }
-const _: () = assert!(size_of::<Stock>() == 56 && std::mem::offset_of!(Stock, had) == 48);
+const _: () = assert!(size_of::<Stock>() == 128 && std::mem::offset_of!(Stock, had) == 48);
 
 /// `struct tm_info`: what a device is.
 #[repr(C)]

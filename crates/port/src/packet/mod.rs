@@ -180,7 +180,8 @@ pub(crate) fn check(name: &str, queues: usize, options: &Options) -> Result<(), 
     Err(PortError::config(name, what))
 }
 
-/// One queue of a network device.
+/// One queue of a network device. In cache lines of its own, as other workers' queues lie beside it.
+#[repr(align(128))]
 pub struct PacketPort {
     name: String,
     interface: String,

@@ -30,7 +30,8 @@ const REFILL: usize = 64;
 /// The part of the pool that receiving leaves alone.
 const RESERVE: usize = 8;
 
-/// One queue of a network interface.
+/// One queue of a network interface. In cache lines of its own, as other workers' queues lie beside it.
+#[repr(align(128))]
 pub struct XdpPort {
     name: String,
     interface: String,

@@ -1,6 +1,7 @@
 //! What the kernel says of its links, addresses, neighbors and routes, taken into a running router.
 
 use crate::lab::*;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::kernel::{Hop, KernelEvent, KernelPath};
@@ -196,6 +197,25 @@ fn its_routes_lead_where_it_says_or_nowhere() {
         assert_eq!(held(&lab), "10.2.0.7 10.2.0.8");
     }
     lab.end();
+}
+
+/// What a BGP path's next hop comes to: nothing by a link that is down, so that another peer's path is taken.
+#[test]
+fn a_link_that_is_down_leads_no_path_anywhere() {
+    let mut lab = lab(true);
+    let both = route(254, "10.9.0.0/16", via(&[(11, Some("10.2.0.9"), 1), (10, Some("10.1.0.8"), 1)]));
+    tell(&mut lab, &[address(11, "10.2.0.1/24", false), both]).unwrap();
+    let [near, far] = ["10.1.0.7", "10.9.0.9"].map(|hop| hop.parse::<IpAddr>().unwrap());
+    assert!(lab.control.bgp_reaches(near) && lab.control.bgp_reaches(far));
+    lab.control.bgp_turned();
+    let mut turned = |event| {
+        tell(&mut lab, &[event]).unwrap();
+        lab.control.bgp_turned()
+    };
+    assert_eq!(turned(link(11, 1500, false)), [(far, true)], "by the other link alone");
+    assert_eq!(turned(link(10, 1500, false)), [(near, false), (far, false)]);
+    assert_eq!(turned(link(11, 1500, true)), [(far, true)]);
+    assert_eq!(turned(link(10, 1500, true)), [(near, true), (far, true)]);
 }
 
 #[test]
