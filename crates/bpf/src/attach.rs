@@ -153,6 +153,11 @@ impl Attachment {
         sys::link_info(self.link.as_fd())
             .is_ok_and(|info| info.program == self.program && info.interface != 0)
     }
+
+    /// Whether it holds nothing any more: its device is gone, also where another one has its number since. What cannot be asked is taken for there.
+    pub fn is_gone(&self) -> bool {
+        sys::link_info(self.link.as_fd()).is_ok_and(|info| info.interface == 0)
+    }
 }
 
 impl Drop for Attachment {

@@ -99,10 +99,11 @@ impl Front {
         let mut state = self.state();
         if let Some(attachment) = &state.attachment
             && attachment.attached().index == index
+            && !attachment.is_gone()
         {
             return Ok(attachment.attached());
         }
-        // A link to a device that is gone holds nothing any more.
+        // A link to a device that is gone holds nothing any more, whatever number the next one has.
         self.let_go(&mut state);
         let pins = self.pins.as_ref();
         self.set_place(index, true)?;
@@ -120,9 +121,9 @@ impl Front {
         Ok(attached)
     }
 
-    /// Where the program is.
+    /// Where the program is; nowhere any more when its device is gone.
     pub fn attached(&self) -> Option<Attached> {
-        self.state().attachment.as_ref().map(Attachment::attached)
+        self.state().attachment.as_ref().filter(|there| !there.is_gone()).map(Attachment::attached)
     }
 
     fn let_go(&self, state: &mut State) {

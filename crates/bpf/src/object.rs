@@ -228,6 +228,19 @@ impl Object {
         DevMap::try_from(self.map(name)?).map_err(to_io)
     }
 
+    /// The number of the device at `index` of such a map. `None`: there is none, for the map forgets a device that goes.
+    ///
+    /// # Errors
+    /// There is no such map, it is of another type, or `index` is beyond it.
+    pub fn device(&self, name: &str, index: u32) -> io::Result<Option<u32>> {
+        let devices = DevMap::try_from(self.map_ref(name)?).map_err(to_io)?;
+        match devices.get(index, 0) {
+            Ok(device) => Ok(Some(device.if_index)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(to_io(error)),
+        }
+    }
+
     /// Numbers that lie together and that every processor counts for itself, each summed.
     ///
     /// # Errors

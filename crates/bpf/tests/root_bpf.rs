@@ -7,7 +7,7 @@
 #[path = "../../port/tests/common/net.rs"]
 mod net;
 
-use net::{cable, inside, run};
+use net::{cable, cable_at, inside, run};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -137,6 +137,25 @@ fn root_bpf_one_program_at_a_time() {
     let error = attach(&second, Mode::Native).unwrap_err();
     assert!(error.contains("mode = \"generic\" works with any"), "{error}");
     assert!(!attach(&second, Mode::Auto).unwrap().attached().native);
+}
+
+#[test]
+fn root_bpf_a_device_with_the_number_of_one_before_is_another() {
+    if !inside("root_bpf_a_device_with_the_number_of_one_before_is_another") {
+        return;
+    }
+    cable("left", "right");
+    let (number, front) = (index("left"), Front::new(load(&AMP), Mode::Auto, None));
+    let attached = front.attach("left", number, PATIENCE).unwrap();
+    assert_eq!((front.attached(), attached.index), (Some(attached), number));
+    run("ip link del left");
+    assert_eq!(front.attached(), None);
+    cable_at(number, "left", "right");
+    assert_eq!((index("left"), front.attached()), (number, None), "it is not on that one yet");
+    assert_eq!(front.attach("left", number, PATIENCE).unwrap(), attached);
+    assert_eq!(front.attached(), Some(attached));
+    let error = attach(&load(&XSK), Mode::Auto).unwrap_err();
+    assert!(error.starts_with("another XDP program is on left"), "{error}");
 }
 
 /// The other side of the tests below: a process that holds a pinned program until it is killed.

@@ -429,6 +429,25 @@ fn root_xdp_router_outlives_an_interface() {
     router.stop();
 }
 
+/// Confined workers can open nothing, and keep the interfaces that they have.
+#[test]
+fn root_xdp_router_has_confined_workers() {
+    let Some(_turn) = turn("root_xdp_router_has_confined_workers") else { return };
+    let lab = Lab::new(&format!("[run]\nconfine = true\n{}", config("us", "")));
+    let router = lab.start();
+    // They look after their interfaces ten times a second.
+    for round in 0..5 {
+        lab.ping("left", "10.2.0.2");
+        lab.ping("right", "fd00:1::2");
+        assert!(router.ports().iter().all(|port| port.lost == 0), "{round}: {:?}", router.ports());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    lab.router.run("ip link del tm-right");
+    wait_until("it is missed", Duration::from_secs(5), || router.ports()[1].lost == 1);
+    lab.ping("left", "10.1.0.1");
+    router.stop();
+}
+
 /// What is too long for the link behind us is told to its sender, also when that link gets shorter while we run.
 #[test]
 fn root_xdp_router_follows_an_mtu() {

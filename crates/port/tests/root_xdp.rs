@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "root_xdp/devices.rs"]
+mod devices;
 #[path = "common/frames.rs"]
 mod frames;
 #[path = "common/link.rs"]
@@ -24,7 +26,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_bpf::{Front, Kernel, Object, Source};
 use tidemill_burst::{Burst, DropReason, Memory, Pool};
 use tidemill_port::spec::{Mode, OpenContext, PortSpec};
 use tidemill_port::xdp::{Options, XdpPort, open};
@@ -32,14 +33,6 @@ use tidemill_port::{Ownership, Port, PortCounters, Rule, RxStatus};
 use tidemill_wire::verify_checksums;
 
 const FRAMES: usize = 8192;
-/// The mitigator's program, which has no rules here: everything goes on to what stands behind it.
-static FRONT: Source = Source {
-    object: tidemill_bpf::include_bytes_aligned!("../../../bpf/amp.bpf.o"),
-    program: "tidemill_amp",
-    minimum: Kernel(5, 11),
-    layout: 1,
-    shared: &[],
-};
 
 fn memory() -> Arc<Memory> {
     Memory::new(FRAMES, 2048).unwrap()
@@ -550,16 +543,22 @@ fn root_xdp_several_queues() {
     let mut pools = [memory.pool(FRAMES / 2).unwrap(), memory.pool(FRAMES / 2).unwrap()];
     let mut near = spec("name = \"qa\"\nrx_ring = 256\nmode = \"native\"").open(2, &context).unwrap();
     let mut far = spec("name = \"far\"\ninterface = \"qb\"\nrx_ring = 256").open(2, &context).unwrap();
-    for round in 0..2 {
-        if round == 1 {
-            // Both queues of both ends miss their device, and each finds the one with its number again.
+    for round in 0..3 {
+        if round > 0 {
+            // Both queues of both ends miss their device, and each finds the one of its name again.
+            let index = tidemill_port::device("qa").unwrap().index;
             run("ip link del qa");
-            each_is(&mut near, &mut far, &mut pools, "missed", |counters| counters.away() == 1);
-            pools.iter().for_each(assert_home);
-            run(devices);
+            if round == 1 {
+                each_is(&mut near, &mut far, &mut pools, "missed", |counters| counters.away() == 1);
+                pools.iter().for_each(assert_home);
+                run(devices);
+            } else {
+                // That is there before they look, and has its number: the first to look puts the program there, and the other one looks after its socket all the same.
+                run(&devices.replace("name qa", &format!("name qa index {index}")));
+            }
             run("ip link set qa up");
             run("ip link set qb up");
-            each_is(&mut near, &mut far, &mut pools, "found", |counters| counters.found == 1);
+            each_is(&mut near, &mut far, &mut pools, "found", |counters| counters.found == round);
         }
         for queue in 0..2 {
             ready(&mut *far[queue], &mut pools[queue]);
@@ -574,7 +573,7 @@ fn root_xdp_several_queues() {
     for (queue, pool) in pools.iter_mut().enumerate() {
         near[queue].finish(now_ns(), pool).unwrap();
         far[queue].finish(now_ns(), pool).unwrap();
-        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (400, 400));
+        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (600, 600));
         assert_home(pool);
     }
 }
@@ -705,91 +704,4 @@ fn root_xdp_what_is_in_the_way_is_said() {
     send(&mut right, &mut pool, &[numbered(1, 60)]);
     assert_eq!(receive(&mut second, &mut pool, 1), [numbered(1, 60)]);
     finish(&mut [&mut second, &mut right], &mut pool);
-}
-
-/// Looks at a port until something is so.
-fn until(port: &mut XdpPort, pool: &mut Pool, what: &str, is_so: impl Fn(&XdpPort) -> bool) {
-    let started = Instant::now();
-    while !is_so(port) {
-        ready(port, pool);
-        assert!(started.elapsed() < PATIENCE, "{what}: {:?}", port.counters());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-#[test]
-fn root_xdp_what_keeps_a_port_from_a_device_that_is_back_is_said() {
-    if !inside("root_xdp_what_keeps_a_port_from_a_device_that_is_back_is_said") {
-        return;
-    }
-    let memory = memory();
-    let mut pool = memory.pool(FRAMES).unwrap();
-    // Behind a program of its own choice a port meets no other one's program, but it does meet another one's socket.
-    let front = Front::new(Object::load(&FRONT, &[], None).unwrap(), tidemill_bpf::Mode::Auto, None);
-    let behind = Options { front: Some(Arc::new(front)), ..small(Mode::Auto) };
-    cable("left", "right");
-    let (mut left, rule) = ruled("left", &memory, &behind);
-    rule.set(&Ownership::default()).unwrap();
-    ready(&mut left, &mut pool);
-    assert_eq!(rule.left().hindered, None);
-    let says = |what: &'static str| {
-        let rule = rule.clone();
-        move |port: &XdpPort| {
-            port.counters().away() == 1 && rule.left().hindered.is_some_and(|why| why.contains(what))
-        }
-    };
-    let is_back = |port: &XdpPort| port.counters().away() == 0 && rule.left().hindered.is_none();
-    let is_gone = |port: &XdpPort| port.counters().away() == 1 && rule.left().hindered.is_none();
-    run("ip link del left");
-    until(&mut left, &mut pool, "it is missed", is_gone);
-    // Packets of its MTU do not fit in frames, until it is made smaller.
-    cable("left", "right");
-    run("ip link set left mtu 3000");
-    until(&mut left, &mut pool, "its MTU is told", says("the MTU of left is 3000"));
-    run("ip link set left mtu 1500");
-    until(&mut left, &mut pool, "it is back", is_back);
-    run("ip link del left");
-    until(&mut left, &mut pool, "it is missed again", is_gone);
-    // More queues than are read.
-    run(
-        "ip link add name left numrxqueues 2 numtxqueues 2 type veth peer name right numrxqueues 2 numtxqueues 2",
-    );
-    run("ip link set left up");
-    until(&mut left, &mut pool, "its queues are told", says("left has 2 queues and 1 would be read"));
-    run("ip link del left");
-    until(&mut left, &mut pool, "that one is gone too", is_gone);
-    // Somebody else was faster.
-    cable("left", "right");
-    let (mut faster, _rule) = ruled("left", &memory, &behind);
-    let taken = "queue 0 is taken by another AF_XDP socket (these have some open: root_xdp";
-    until(&mut left, &mut pool, "the other one is told", says(taken));
-    assert!(left.counters().taken_by_others > 0);
-    // A port that is opened waits for it, counts that, and says so. On a busy machine it may only begin when that one is gone: then again.
-    let mut turns = 0;
-    let (next, tries) = loop {
-        let going = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(400));
-            drop(faster);
-        });
-        let mut next = open("left", "left", 1, &behind, std::slice::from_ref(&memory)).unwrap();
-        going.join().unwrap();
-        let tries = next.queues[0].counters().taken_by_others;
-        turns += 1;
-        if tries > 0 || turns == 5 {
-            break (next, tries);
-        }
-        faster = next.queues.remove(0);
-    };
-    let told = format!(
-        "queue 0 of left was taken by another AF_XDP socket at first: it was let go after {tries} tries"
-    );
-    assert!(tries > 0 && next.notes.iter().any(|note| note.contains(&told)), "{tries}: {:?}", next.notes);
-    drop(next);
-    until(&mut left, &mut pool, "it is back after all", is_back);
-    assert_eq!((left.counters().lost, left.counters().found), (2, 2));
-    let mut right = port("right", &memory, Mode::Native);
-    ready(&mut left, &mut pool);
-    send(&mut right, &mut pool, &[numbered(1, 60)]);
-    assert_eq!(receive(&mut left, &mut pool, 1), [numbered(1, 60)]);
-    finish(&mut [&mut left, &mut right], &mut pool);
 }

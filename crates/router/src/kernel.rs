@@ -113,7 +113,8 @@ impl RouterControl {
     }
 
     /// Notes what the kernel says of a link. A device that has a port's name is the port's, whatever its number; `replaced`
-    /// gets ports that have another device now. Returns whether there is anything new for us.
+    /// gets ports that have another device now, or none: the next one may have the same number. Returns whether there is
+    /// anything new for us.
     fn link(&mut self, event: &KernelEvent, replaced: &mut Vec<u16>) -> bool {
         let KernelEvent::Link { index, name, mac, mtu, up, removed } = event else { return false };
         let named = |port: &settings::PortInfo| {
@@ -129,7 +130,10 @@ impl RouterControl {
             self.devices.entry(before).or_default().link = None;
             replaced.push(at as u16);
         }
-        let port = self.ports.iter().find(|port| port.device.is_some_and(|device| device.index == *index));
+        let is_its = |port: &settings::PortInfo| port.device.is_some_and(|device| device.index == *index);
+        let at = self.ports.iter().position(is_its);
+        replaced.extend(at.filter(|_| *removed).map(|at| at as u16));
+        let port = at.map(|at| &self.ports[at]);
         let (port, device) = match port.and_then(|port| Some((port, port.device?))) {
             Some((port, device)) if !removed => (port.name.clone(), device),
             _ => return note(&mut self.devices, &self.ports, event),

@@ -68,8 +68,8 @@ pub(crate) const LINES: &[Line] = &[
         "the router's fast path: the oracle's next hops, and no frame that user space would not send (root)",
         |machine| {
             let single = ["-p", "tidemill-router", "--features", "xdp", "--test", "root_offload"];
-            let passed = machine.tests(&single, 5)?;
-            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_offload"], 6)?;
+            let passed = machine.tests(&single, 6)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_offload"], 7)?;
             Ok(Outcome::Pass(format!("{passed} tests on single frames, {wire} on a wire")))
         },
     ),

@@ -39,11 +39,11 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{states} tests: tidemill-router state; {images}: tidemill-lookup image")))
     }),
     // What must exist besides.
-    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 11)),
+    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 12)),
     ("AF_XDP ports on one region of memory", |machine| {
         file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
     }),
-    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 10)),
+    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 11)),
     ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 11)),
     ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 4)),
     ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),

@@ -249,6 +249,34 @@ fn root_offload_follows_neighbors_routes_and_reloads() {
     finish(lab);
 }
 
+/// By its number a device that is made again is the one before.
+#[test]
+fn root_offload_comes_to_a_device_with_the_number_of_one_before() {
+    let Some(_turn) = turn("root_offload_comes_to_a_device_with_the_number_of_one_before") else { return };
+    for kind in ["af_packet", "af_xdp"] {
+        let lab = build(Plan { kind, ..plan(two()) });
+        let settle_all =
+            || FAMILIES.iter().for_each(|&family| settle(&lab, lab.left(), lab.address("right", family)));
+        settle_all();
+        let index = lab.router.ns.enter(|| tidemill_port::device("tm-right").unwrap().index);
+        for is_missed in [true, false] {
+            lab.router.ns.run("ip link del tm-right");
+            if is_missed {
+                wait_until("it is missed", LIMIT, || lab.router.log().contains("tm-right is gone"));
+            }
+            let there = lab.right().path();
+            let ends = format!("name tm-right index {index} type veth peer name right netns {there}");
+            lab.router.ns.run(&format!("ip link add {ends}"));
+            lab.router.ns.run("ip link set tm-right up");
+            lab.right().run("ip link set right up");
+            lab.right().run("ethtool -K right gro on tx off");
+            lab.link("right").give_host_addresses(lab.right());
+            settle_all();
+        }
+        lab.finish();
+    }
+}
+
 #[test]
 fn root_offload_that_is_killed_forwards_nothing_and_comes_again() {
     let Some(_turn) = turn("root_offload_that_is_killed_forwards_nothing_and_comes_again") else { return };

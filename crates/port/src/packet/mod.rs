@@ -40,6 +40,9 @@ mod line;
 mod ring;
 mod sys;
 
+#[cfg(feature = "xdp")]
+pub(crate) use sys::query;
+
 use crate::spec::Receive;
 use crate::{Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use gso::Offload;
@@ -75,14 +78,20 @@ pub struct Device {
 /// # Errors
 /// There is no such device (the message lists those that there are), or it has no Ethernet headers.
 pub fn device(interface: &str) -> Result<Device, PortError> {
-    let ask = |fd: &OwnedFd| -> io::Result<Option<Device>> {
+    let query = sys::query().map_err(failed(interface, ASKING))?;
+    device_by(&query, interface)
+}
+
+/// The same by a socket that is open already: a worker that is confined opens none.
+pub(crate) fn device_by(fd: &OwnedFd, interface: &str) -> Result<Device, PortError> {
+    let ask = || -> io::Result<Option<Device>> {
         let index = sys::index(fd, interface)?;
         let Some(mac) = sys::mac(fd, interface)? else { return Ok(None) };
         let (up, running) = sys::flags(fd, interface)?;
         let mtu = sys::mtu(fd, interface)?;
         Ok(Some(Device { name: interface.to_owned(), index, mac: MacAddr(mac), mtu, up, running }))
     };
-    match sys::query().and_then(|fd| ask(&fd)) {
+    match ask() {
         Ok(Some(device)) => Ok(device),
         Ok(None) => Err(PortError::config(
             interface,
@@ -94,7 +103,7 @@ pub fn device(interface: &str) -> Result<Device, PortError> {
             let what = format!("there is no network interface {interface:?} (there is: {there})");
             Err(PortError::config(interface, what))
         }
-        Err(source) => Err(failed(interface, "cannot ask about the interface")(source)),
+        Err(source) => Err(failed(interface, ASKING)(source)),
     }
 }
 
@@ -130,6 +139,7 @@ impl Default for Options {
 const LOOK_NS: u64 = 10_000_000;
 /// How often it asks which device has the name, what its MTU is, and looks for one that is away.
 const SEEK_NS: u64 = 100_000_000;
+const ASKING: &str = "cannot ask about the interface";
 
 fn failed(port: &str, action: &'static str) -> impl FnOnce(io::Error) -> PortError {
     let port = port.to_owned();

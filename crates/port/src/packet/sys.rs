@@ -266,7 +266,7 @@ pub(super) fn kick(fd: &OwnedFd) -> Kick {
 }
 
 /// A socket to ask about devices with; needs no rights.
-pub(super) fn query() -> io::Result<OwnedFd> {
+pub(crate) fn query() -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     owned(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })
 }

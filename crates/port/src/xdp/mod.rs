@@ -48,7 +48,8 @@
 //! of the burst that they came with.
 //!
 //! **Coming and going.** A device that is removed, renamed, or moved away makes the port `lost`: its frames come back, what
-//! waited to be sent is `tx-failed`, and every 100 ms a queue looks for the interface's name. When it is there the program
+//! waited to be sent is `tx-failed`, and every 100 ms a queue looks for the interface's name. So does one that is made again
+//! meanwhile, also with the same number: link and socket know. When it is there the program
 //! is attached again, its maps as they were, and the port is `found`. It must be one that could have been opened in the first
 //! place: MTU, queues, nobody else's program or socket on it; what is in the way is tried again and told
 //! ([`Left::hindered`](crate::Left::hindered)). At the start, a queue or an interface that a process that has just
@@ -192,7 +193,7 @@ pub fn open(
     let options = Arc::new(options.clone());
     let mut ports = Vec::with_capacity(queues);
     for (queue, memory) in memory.iter().enumerate() {
-        let mut port = XdpPort::new(name, interface, queue as u32, &options, &program, memory);
+        let mut port = XdpPort::new(name, interface, queue as u32, &options, &program, memory)?;
         port.open(&device, PATIENCE)?;
         ports.push(port);
     }

@@ -5,8 +5,8 @@
 use super::program::Program;
 use super::socket::{Place, Socket};
 use super::sys::{self, Desc, Kick, Statistics};
-use super::{ETHERNET, Options, check_memory, check_queues, device, failed, is_virtual, partial};
-use crate::{Device, Port, PortCounters, PortError, RxStatus, Wake, Waker};
+use super::{ETHERNET, Options, check_memory, check_queues, failed, is_virtual, partial};
+use crate::{Device, Port, PortCounters, PortError, RxStatus, Wake, Waker, packet};
 use rustix::event::epoll;
 use std::cell::Cell;
 use std::io;
@@ -53,6 +53,8 @@ pub struct XdpPort {
     mtu: usize,
     look: Timer,
     search: Timer,
+    /// To ask about the device with: a worker that is confined opens no socket.
+    query: OwnedFd,
     retry: Timer,
     listen: Timer,
     /// Finished, or failed.
@@ -95,8 +97,8 @@ impl XdpPort {
         options: &Arc<Options>,
         program: &Arc<Program>,
         memory: &Arc<Memory>,
-    ) -> Self {
-        XdpPort {
+    ) -> Result<Self, PortError> {
+        Ok(XdpPort {
             name: name.to_owned(),
             interface: interface.to_owned(),
             queue,
@@ -112,11 +114,12 @@ impl XdpPort {
             mtu: 0,
             look: Timer::default(),
             search: Timer::default(),
+            query: packet::query().map_err(failed(name, "cannot open a socket"))?,
             retry: Timer::default(),
             listen: Timer::default(),
             ended: false,
             counters: PortCounters::default(),
-        }
+        })
     }
 
     /// Opens the queue on a device: program, socket, ear. What somebody else has is waited for at most so long.
@@ -407,9 +410,13 @@ impl XdpPort {
     /// Every so often: is it still there, or is it there again?
     #[cold]
     fn search(&mut self, pool: &mut Pool) {
-        let found = device(&self.name, &self.interface).ok();
+        let found = packet::device_by(&self.query, &self.interface).ok();
         match (&self.open, found) {
-            (Some(open), Some(device)) if open.attached.index == device.index => self.mtu = device.mtu,
+            (Some(open), Some(device))
+                if open.attached.index == device.index && !sys::has_lost_device(&open.socket.fd) =>
+            {
+                self.mtu = device.mtu;
+            }
             (Some(_), _) => self.lose(pool),
             (None, Some(device)) => {
                 // What is in the way now (half of it is made, somebody else is faster) may not be the next time.

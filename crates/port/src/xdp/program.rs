@@ -118,10 +118,11 @@ impl Program {
         }
         if let Some(attachment) = &state.attachment
             && attachment.attached().index == index
+            && !attachment.is_gone()
         {
             return Ok(attachment.attached());
         }
-        // A link to a device that is gone holds nothing any more.
+        // A link to a device that is gone holds nothing any more, whatever number the next one has.
         state.attachment = None;
         let mode = match self.mode {
             Mode::Auto => tidemill_bpf::Mode::Auto,

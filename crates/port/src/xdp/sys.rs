@@ -200,11 +200,11 @@ fn set<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
 
 /// # Safety
 /// Any bits are a valid `T`.
-unsafe fn get<T: Default>(fd: &OwnedFd, option: i32) -> io::Result<T> {
+unsafe fn get<T: Default>(fd: &OwnedFd, level: i32, option: i32) -> io::Result<T> {
     let (mut value, mut len) = (T::default(), size_of::<T>() as libc::socklen_t);
     let into = std::ptr::from_mut(&mut value).cast();
     // SAFETY: `into` is `len` writable bytes; the rest is the caller's promise.
-    let result = unsafe { libc::getsockopt(fd.as_raw_fd(), SOL_XDP, option, into, &mut len) };
+    let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, into, &mut len) };
     check(result.into())?;
     Ok(value)
 }
@@ -237,18 +237,24 @@ pub(super) fn set_ring_size(fd: &OwnedFd, ring: i32, entries: u32) -> io::Result
 
 pub(super) fn mmap_offsets(fd: &OwnedFd) -> io::Result<MmapOffsets> {
     // SAFETY: plain integers.
-    unsafe { get(fd, XDP_MMAP_OFFSETS) }
+    unsafe { get(fd, SOL_XDP, XDP_MMAP_OFFSETS) }
 }
 
 pub(super) fn statistics(fd: &OwnedFd) -> io::Result<Statistics> {
     // SAFETY: plain integers.
-    unsafe { get(fd, XDP_STATISTICS) }
+    unsafe { get(fd, SOL_XDP, XDP_STATISTICS) }
 }
 
 /// Whether the driver writes into our memory itself.
 pub(super) fn is_zero_copy(fd: &OwnedFd) -> bool {
     // SAFETY: an integer.
-    unsafe { get::<u32>(fd, XDP_OPTIONS) }.is_ok_and(|options| options & 1 != 0)
+    unsafe { get::<u32>(fd, SOL_XDP, XDP_OPTIONS) }.is_ok_and(|options| options & 1 != 0)
+}
+
+/// Whether the device that the socket was bound to has gone, also where another one has its number since. The kernel says so once (`xsk_notifier` in net/xdp/xsk.c).
+pub(super) fn has_lost_device(fd: &OwnedFd) -> bool {
+    // SAFETY: an integer.
+    unsafe { get::<i32>(fd, libc::SOL_SOCKET, libc::SO_ERROR) }.is_ok_and(|error| error == libc::ENETDOWN)
 }
 
 /// How many packets one call may send in copy mode. Kernels before 6.17 send 32 and do not let that be changed.

@@ -48,6 +48,13 @@ pub fn cable(a: &str, b: &str) {
     run(&format!("ip link set {b} up"));
 }
 
+/// The same, where the first has this number, which nobody else may have.
+pub fn cable_at(index: u32, a: &str, b: &str) {
+    run(&format!("ip link add name {a} index {index} type veth peer name {b}"));
+    run(&format!("ip link set {a} up"));
+    run(&format!("ip link set {b} up"));
+}
+
 /// A host: a network namespace with an end of a cable in it.
 pub struct Host {
     holder: Child,

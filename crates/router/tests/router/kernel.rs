@@ -387,6 +387,29 @@ fn a_device_is_known_again_by_its_name() {
     }
 }
 
+/// Also where the kernel tells of both at once.
+#[test]
+fn a_device_with_the_number_of_one_before_is_another() {
+    let mut lab = lab(true);
+    let there = [link(11, 1500, true), address(11, "10.2.0.1/24", false)];
+    tell(&mut lab, &there).unwrap();
+    lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.5", (1, 2)));
+    lab.play(WAN, answer(1, (mac(5), "10.2.0.5"), "10.2.0.1"));
+    lab.sent(WAN);
+    lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.5", (1, 2)));
+    let is_asked = |frame: &Vec<u8>| frame[12..14] == [8, 6];
+    assert!(!lab.sent(WAN).iter().any(is_asked), "it is known");
+    let gone =
+        KernelEvent::Link { index: 11, name: "x".into(), mac: None, mtu: 1500, up: true, removed: true };
+    let [link, address] = there;
+    tell(&mut lab, &[gone, link, address]).unwrap();
+    assert!(lab.control.settings().interfaces.get(1).unwrap().up);
+    lab.sent(WAN);
+    lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.5", (1, 2)));
+    let sent = lab.sent(WAN);
+    assert!(sent.iter().any(is_asked), "who was on its link is asked anew: {sent:x?}");
+}
+
 /// A batch with a route too many: what it takes away goes, what fits comes, what does not is named and comes when there is room.
 #[test]
 fn what_does_not_fit_costs_nothing_else() {

@@ -1,6 +1,7 @@
 //! The interfaces that the program is on, and those that it sends by.
 
 use crate::offload::layout::{Input, Judged};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_bpf::{BpfError, Front, Mode, Object, Receivers, to_io};
@@ -63,6 +64,16 @@ pub(super) struct Devices {
 
 pub(super) fn lock(object: &Mutex<Object>) -> MutexGuard<'_, Object> {
     object.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the program send by a port's device, unless it does. The map forgets a device that goes by itself, and the next one may have its number.
+fn send_by(object: &Mutex<Object>, port: u16, index: u32) -> io::Result<()> {
+    const DEVICES: &str = "devices";
+    let (mut object, port) = (lock(object), u32::from(port));
+    if object.device(DEVICES, port).is_ok_and(|there| there == Some(index)) {
+        return Ok(());
+    }
+    object.devices(DEVICES)?.set(port, index, None, 0).map_err(to_io)
 }
 
 impl Devices {
@@ -139,29 +150,22 @@ impl Devices {
                 self.notes.extend((!says.is_empty()).then(|| says.clone()));
                 port.said = says;
             }
-            if seen == port.seen {
+            if let Some(seen) = seen
+                && let Err(error) = send_by(&self.object, port.number, seen.index)
+            {
+                if !std::mem::replace(&mut port.has_failed, true) {
+                    self.notes.push(format!(
+                        "warning: offload: {}: cannot tell the program to send by {}: {error}",
+                        port.spec.name, port.spec.interface
+                    ));
+                }
                 continue;
             }
-            // The map forgets a device that goes by itself.
-            if let Some(seen) = seen.filter(|seen| port.seen.is_none_or(|before| before.index != seen.index))
-            {
-                let mut object = lock(&self.object);
-                let set = object.devices("devices").and_then(|mut devices| {
-                    devices.set(port.number.into(), seen.index, None, 0).map_err(to_io)
-                });
-                if let Err(error) = set {
-                    if !std::mem::replace(&mut port.has_failed, true) {
-                        self.notes.push(format!(
-                            "warning: offload: {}: cannot tell the program to send by {}: {error}",
-                            port.spec.name, port.spec.interface
-                        ));
-                    }
-                    continue;
-                }
-                port.has_failed = false;
+            port.has_failed = false;
+            if seen != port.seen {
+                port.seen = seen;
+                self.generation += 1;
             }
-            port.seen = seen;
-            self.generation += 1;
         }
     }
 
