@@ -30,7 +30,7 @@ pub struct SwitchSection {
     pub signatures: usize,
     /// Megaflows that each worker keeps.
     pub megaflows: usize,
-    /// Masks that `megaflows` may have, up to 16,383.
+    /// Masks that `megaflows` may have, up to 16,383. Where all are taken, those that are used least give way to others.
     pub masks: usize,
     /// Stations that the bridge knows.
     pub stations: usize,

@@ -30,7 +30,7 @@
 //!
 //! Masks are asked in the order of their use ([`Cache::maintain`]). There are at most [`Settings::masks`]; a decision with another
 //! mask is not kept, so rules and packets made to multiply masks (Csikor et al., "Tuple Space Explosion", CoNEXT 2019) cost that many
-//! probes a packet and no more.
+//! probes a packet and no more. Nor do they hold them: those that are used least give way to others (`masks.rs`).
 
 mod door;
 mod masks;
@@ -80,7 +80,7 @@ pub struct Settings {
     pub signatures: usize,
     /// Room for megaflows.
     pub megaflows: usize,
-    /// The most masks that megaflows have, up to 16,383.
+    /// The most masks that megaflows are asked for by, up to 16,383.
     pub masks: usize,
 }
 
@@ -219,7 +219,7 @@ impl Cache {
         self.megaflows.bytes() + exact + signatures + self.door.bytes()
     }
 
-    /// Masks of megaflows.
+    /// Masks that megaflows are asked for by.
     pub fn masks(&self) -> usize {
         self.masks.order().len()
     }
@@ -527,9 +527,9 @@ impl Cache {
         let masked = numbered(key, mask, number);
         let hash = self.hasher.hash(&masked);
         let version = rules.version();
-        let mut replaced = None;
+        let (mut replaced, masks) = (None, &self.masks);
         let outcome = self.megaflows.find_or_replace(now, hash, &masked, |key, stamp, state| {
-            let goes = stamp != now || state[1] != version;
+            let goes = stamp != now || state[1] != version || !masks.is_asked(number_of(key));
             if goes {
                 replaced = Some((number_of(key), state[0]));
             }
@@ -550,16 +550,20 @@ impl Cache {
     }
 
     /// Between bursts: takes out entries of the next `buckets` buckets of either table that were not used for `idle` units of time, and puts
-    /// masks in the order of their use. Returns how many entries were taken out. `rules` are those that [`classify`](Self::classify) is given.
+    /// masks in the order of their use since the last call. Where masks were wanted and none was free, an eighth of them gives way at most, those with the fewest
+    /// hits, and from the next call on their megaflows are swept (a sixteenth of all buckets then, if `buckets` are fewer). So eight calls a second have all masks free for others
+    /// within a second of a flood's end. Returns how many entries were taken out. `rules` are those that [`classify`](Self::classify) is given.
     pub fn maintain<D: Decider>(&mut self, mut rules: D, now: u32, idle: u32, buckets: usize) -> usize {
         let masks = &self.masks;
         let idles = |stamp: u32| now.wrapping_sub(stamp) >= idle;
-        let mut gone = self.megaflows.expire(buckets, |key, stamp, [decided, _]| {
-            if idles(stamp) {
+        let least = if masks.has_given_way() { self.megaflows.buckets().div_ceil(masks::ROUND) } else { 0 };
+        let mut gone = self.megaflows.expire(buckets.max(least), |key, stamp, [decided, _]| {
+            let goes = idles(stamp) || !masks.is_asked(number_of(key));
+            if goes {
                 masks.one_less(number_of(key));
                 rules.release(decided);
             }
-            idles(stamp)
+            goes
         });
         if let Some(exact) = &mut self.exact {
             gone += exact.expire(buckets, |_, stamp, [decided, _]| {
@@ -570,7 +574,7 @@ impl Cache {
             });
         }
         self.masks.drop_empty();
-        self.masks.sort();
+        self.masks.look();
         gone
     }
 
