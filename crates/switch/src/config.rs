@@ -117,7 +117,7 @@ pub struct PortVlans {
     pub access: Option<u16>,
     /// VLANs with tags: numbers, or ranges such as `"100-199"`. Default: all.
     pub trunk: Option<Vec<VlanRange>>,
-    /// The VLAN of packets without a tag.
+    /// The VLAN of packets without a tag. Without it a port with `trunk` drops them.
     pub native: Option<u16>,
 }
 
