@@ -620,6 +620,22 @@ fn sizes_that_cannot_be_are_told_by_their_keys() {
 }
 
 #[test]
+fn names_of_ports_that_rules_would_read_otherwise_are_refused() {
+    let made = |name: &str| {
+        let names = ["lan", name].map(str::to_owned);
+        SwitchControl::new(&toml::from_str("").unwrap(), &names, 1, &Domain::new(), 99).map(|_| ())
+    };
+    for name in ["normal", "in_port", "flood", "drop", "group", "3", "", "a b", "a,b", "a:b", "a(b"] {
+        let error = made(name).unwrap_err().to_string();
+        assert!(error.starts_with("switch.ports: ") && error.contains(&format!("{name:?}")), "{error}");
+    }
+    // Its own number says the same.
+    for name in ["wan", "eth0.5", "p-2", "2"] {
+        made(name).unwrap();
+    }
+}
+
+#[test]
 fn rules_count_time_out_and_are_explained() {
     let rules = "cookie=0x7,priority=9,idle_timeout=10,udp,nw_dst=10.0.0.2 actions=mod_vlan_vid:10,goto_table:1\n\
                  table=1,dl_vlan=10 actions=wan\n";

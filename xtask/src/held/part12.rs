@@ -69,7 +69,7 @@ pub(crate) const LINES: &[Line] = &[
     (
         "the role: bridge, VLANs, stations; rules live, mistakes by line and column, packets traced; the commands",
         |machine| {
-            let mut passed = machine.tests(&["-p", "tidemill-switch"], 27)?;
+            let mut passed = machine.tests(&["-p", "tidemill-switch"], 28)?;
             let commands = ["-p", "tidemill-cli", "--test", "switch_commands", "--test", "classify_commands"];
             passed += machine.tests(&commands, 6)?;
             Ok(Outcome::Pass(format!("{passed} tests: tidemill-switch, switch_commands, classify_commands")))

@@ -290,10 +290,7 @@ fn mistakes_are_told_with_their_place() {
             "tcp,tcp_flags=+syn+fly actions=drop",
             "line 1, column 19: tcp_flags: \"fly\" is no flag: fin, syn, rst, psh, ack, urg, ece, cwr, ns",
         ),
-        (
-            "tcp,tcp_flags=+syn-syn actions=drop",
-            "line 1, column 19: tcp_flags: \"syn\" stands here already",
-        ),
+        ("tcp,tcp_flags=+syn-syn actions=drop", "line 1, column 19: tcp_flags: \"syn\" stands here already"),
         ("actions=", "line 1, column 9: give actions, or `drop`"),
         ("actions=drop,1", "line 1, column 14: nothing may follow drop"),
         ("actions=1,drop", "line 1, column 11: drop stands alone"),
