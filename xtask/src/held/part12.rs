@@ -59,7 +59,7 @@ pub(crate) const LINES: &[Line] = &[
     ("a flood of megaflows: at most 3 times slower, bounded memory, over within a second", flood),
     // What must exist besides.
     ("words of rules, tables and groups, timeouts, caches, HALO's baseline: tests of their own", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-classify", "--lib"], 62)?;
+        let passed = machine.tests(&["-p", "tidemill-classify", "--lib"], 63)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-classify")))
     }),
     ("several workers", |machine| {

@@ -205,6 +205,17 @@ fn what_a_trace_shows_is_all_that_was_looked_at() {
 }
 
 #[test]
+fn a_group_of_many_buckets_is_a_line() {
+    let bucket = ",bucket=weight:1,actions=mod_dl_dst:02:00:00:00:00:09,output:2";
+    let line = |buckets: usize| format!("group_id=7,type=select{}\n", bucket.repeat(buckets));
+    let items = read_flows(line(1000).as_bytes(), &ports()).unwrap();
+    let [(_, Item::Group(7, group))] = &items[..] else { panic!("{items:?}") };
+    assert_eq!(group.buckets().len(), 1000);
+    let error = read_flows(line(1100).as_bytes(), &ports()).unwrap_err().to_string();
+    assert!(error.starts_with("line 1, column 65535: a line of more than 65535 bytes"), "{error}");
+}
+
+#[test]
 fn groups_and_meters() {
     let text = "group_id=7,type=select,bucket=weight:2,actions=output:2,mod_vlan_vid:3,bucket=bucket_id:9,weight:0,actions=drop,bucket=wan";
     let Ok(Item::Group(7, group)) = read_flow(text, &ports()) else { panic!() };
