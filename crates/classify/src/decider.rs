@@ -24,6 +24,9 @@ pub trait Decider {
         keys.iter().zip(out).for_each(|(key, out)| *out = self.decide(key).0);
     }
 
+    /// Cache lines that a decision on a key touches, about.
+    fn lines(&self, key: &Key) -> usize;
+
     /// Whether a decision of version `since` on all packets with these bits is one of this version too. A no may be wrong.
     fn still_holds(&self, decision: u64, since: u64, key: &Key, mask: &Mask) -> bool;
 
@@ -68,6 +71,10 @@ impl Decider for &Snapshot {
         self.space().lookup_batch(keys, out);
     }
 
+    fn lines(&self, key: &Key) -> usize {
+        self.space().lookup_counted(key).1.lines
+    }
+
     fn still_holds(&self, _decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {
         Snapshot::still_holds(self, since, key, mask)
     }
@@ -88,6 +95,10 @@ impl Decider for &Arc<Snapshot> {
 
     fn decide_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
         self.space().lookup_batch(keys, out);
+    }
+
+    fn lines(&self, key: &Key) -> usize {
+        self.space().lookup_counted(key).1.lines
     }
 
     fn still_holds(&self, _decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {

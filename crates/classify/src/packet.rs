@@ -17,7 +17,7 @@
 //! them apart. An IPv6 packet in a single fragment (RFC 6946) is none. A first one that ends in its transport header has no ports
 //! either, and hides them from rules: [`cut_first`] tells.
 //!
-//! **Frames with a length** (802.3) have the ethertype of their SNAP header, else [`NO_ETHERTYPE`].
+//! **Frames with a length** (802.3) have the ethertype of their SNAP header if it is none of a tag, else [`NO_ETHERTYPE`].
 
 use crate::key::{ARP, FRAGMENT_ANY, FRAGMENT_LATER, IPV4, IPV6, Key, VLAN_PRESENT};
 use tidemill_wire::{EtherType, Protocol, arp, ipv4, ipv6, ipv6_ext};
@@ -109,10 +109,12 @@ pub fn cut_first(key: &Key, layers: &Layers) -> bool {
 
 /// What a frame with a length carries.
 fn snap(frame: &[u8], at: usize) -> (u16, usize) {
-    match frame.get(at..at + 8) {
-        Some(&[0xaa, 0xaa, 0x03, 0, 0, 0, high, low]) => (u16::from_be_bytes([high, low]), at + 8),
-        _ => (NO_ETHERTYPE, at),
-    }
+    let Some(&[0xaa, 0xaa, 0x03, 0, 0, 0, high, low]) = frame.get(at..at + 8) else {
+        return (NO_ETHERTYPE, at);
+    };
+    let ethertype = u16::from_be_bytes([high, low]);
+    // A tag in there is none that switches see.
+    if EtherType(ethertype).is_vlan() { (NO_ETHERTYPE, at) } else { (ethertype, at + 8) }
 }
 
 /// What lies above a network header.
@@ -392,5 +394,10 @@ mod tests {
         let frame = ipv4_frame("06", "0000", TCP);
         let snapped = [&frame[..12], &bytes("0040 aaaa03 000000"), &frame[12..]].concat();
         assert_eq!(fields(&snapped), fields(&frame));
+        // The ethertype of a tag behind a length: nothing that pushing or popping tags could meet.
+        for tag in ["8100", "88a8"] {
+            let hidden = bytes(&format!("{MACS} 0026 aaaa03 000000 {tag} 0064 0800"));
+            assert_eq!(fields(&hidden), [(Field::EtherType, 0x05ff)], "{tag}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use tidemill_classify::text::TextError;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchSection {
-    /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`.
+    /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`. Of rules of equal priority that a packet matches either may win, as in OpenFlow, and a reload may change which: give them priorities.
     pub flows: Option<PathBuf>,
     /// Tables, 1 to 255. A packet meets 16 rules at most, whatever their tables: one that would need more is dropped, as `rules-too-deep`.
     pub tables: u8,
@@ -30,7 +30,7 @@ pub struct SwitchSection {
     pub signatures: usize,
     /// Megaflows that each worker keeps.
     pub megaflows: usize,
-    /// Masks that `megaflows` may have, up to 16,383.
+    /// Masks that `megaflows` may have, up to 16,383. Where all are taken, those that are used least give way to others.
     pub masks: usize,
     /// Stations that the bridge knows.
     pub stations: usize,
@@ -117,7 +117,7 @@ pub struct PortVlans {
     pub access: Option<u16>,
     /// VLANs with tags: numbers, or ranges such as `"100-199"`. Default: all.
     pub trunk: Option<Vec<VlanRange>>,
-    /// The VLAN of packets without a tag.
+    /// The VLAN of packets without a tag. Without it a port with `trunk` drops them.
     pub native: Option<u16>,
 }
 

@@ -9,14 +9,16 @@ use std::io::BufRead;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_burst::DropReason;
-use tidemill_classify::RuleId;
 use tidemill_classify::cache::{Cache, CacheError};
 use tidemill_classify::flows::{
-    PortNames, read_filter, read_flows, read_packet, show_flow, show_group, show_looked, show_meter,
+    Item, PortNames, read_filter, read_flows, read_packet, show_flow, show_group, show_looked, show_meter,
 };
 use tidemill_classify::live::{Hits, Snapshot, WorkerCounters};
 use tidemill_classify::packet::unfollowed;
-use tidemill_classify::pipeline::{Flow, FlowSpec, Loaded, Pipeline, PipelineSettings, Ways, Why};
+use tidemill_classify::pipeline::{
+    Action, Flow, FlowSpec, Loaded, Output, Pipeline, PipelineSettings, Ways, Why,
+};
+use tidemill_classify::{Field, Match, RuleId};
 use tidemill_flow::hash::mix;
 use tidemill_lookup::publish::View;
 use tidemill_lookup::qsbr::Domain;
@@ -385,11 +387,29 @@ fn sum(boards: &[Board]) -> Counters {
     sum
 }
 
-/// Whether numbers are in their ranges.
+/// Whether a name means its port wherever rules may name one.
+fn names_port(ports: &PortNames, number: u16, name: &str) -> bool {
+    if name.is_empty() || name.parse::<u16>().is_ok_and(|other| other != number) {
+        return false;
+    }
+    let line = format!("in_port={name} actions={name},output:{name}");
+    let Ok(items) = read_flows(line.as_bytes(), ports) else { return false };
+    let [(_, Item::Flow(flow))] = &items[..] else { return false };
+    let output = || Action::Output(Output::Port(number));
+    flow.matches == Match::any().exact(Field::InPort, number.into())
+        && flow.instructions.actions == [output(), output()]
+}
+
+/// Whether numbers are in their ranges, and ports have names that rules can use.
 fn check(section: &SwitchSection, ports: &[String]) -> Result<(), SwitchError> {
     let wrong = |key: &str, what: &str| Err(SwitchError::config(key, what));
     if ports.is_empty() || ports.len() > 255 {
         return wrong("ports", "a switch has 1 to 255 [[port]]");
+    }
+    let names = PortNames(ports.to_vec());
+    if let Some((_, name)) = (1..).zip(ports).find(|(number, name)| !names_port(&names, *number, name)) {
+        let what = "rules could not name this port: give it a name that is no number and no word of theirs";
+        return wrong("ports", &format!("{name:?}: {what}"));
     }
     if section.tables == 0 {
         return wrong("tables", "give 1 to 255");

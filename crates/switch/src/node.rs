@@ -29,6 +29,11 @@ pub const IDLE_S: u32 = 10;
 /// Buckets that are looked at for such, each second.
 pub const SWEPT: usize = 1024;
 
+/// In so many parts, each with a look at which masks are used: where all are taken, a part of them gives way each time ([`Cache::maintain`]).
+///
+/// [`Cache::maintain`]: tidemill_classify::cache::Cache::maintain
+const LOOKS: u64 = 8;
+
 /// The node, one for each worker.
 struct Switch<L> {
     rules: View<Arc<Snapshot>>,
@@ -42,7 +47,8 @@ struct Switch<L> {
     places: Vec<(usize, bool)>,
     found: Vec<WayId>,
     counters: Counters,
-    swept_s: u32,
+    /// The last part of a second in which there was a look.
+    looked: u64,
     laps: L,
 }
 
@@ -92,13 +98,14 @@ impl<L: Laps + Send> Node for Switch<L> {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        let now_s = (cx.now_ns / SECOND) as u32;
-        if self.swept_s != now_s
+        let part = cx.now_ns / (SECOND / LOOKS);
+        if self.looked != part
             && let Some(seat) = &mut self.seat
         {
-            self.swept_s = now_s;
+            self.looked = part;
+            let now_s = (cx.now_ns / SECOND) as u32;
             let walker = Walker::new(self.rules.get(cx.reader), &mut seat.ways);
-            seat.cache.maintain(walker, now_s, IDLE_S, SWEPT);
+            seat.cache.maintain(walker, now_s, IDLE_S, SWEPT / LOOKS as usize);
         }
         self.show();
     }
@@ -164,7 +171,7 @@ pub fn graph_timed<L: Laps + Send + 'static>(
             places: Vec::with_capacity(BURST),
             found: vec![WayId(0); BURST],
             counters: Counters::default(),
-            swept_s: 0,
+            looked: 0,
             laps: laps(worker),
         })
     });

@@ -20,8 +20,8 @@ impl Set {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Member {
     vlans: Set,
-    /// The VLAN of packets without a tag; its packets leave without one.
-    native: u16,
+    /// The VLAN of packets without a tag; its packets leave without one. `None`: a port of tags only.
+    native: Option<u16>,
     /// Whether tags are refused.
     access: bool,
 }
@@ -36,7 +36,7 @@ impl Vlans {
     /// # Errors
     /// A port that there is not, a VLAN that cannot be.
     pub fn new(section: &SwitchSection, ports: &PortNames) -> Result<Self, SwitchError> {
-        let all = Member { vlans: Set(Box::new([u64::MAX; 64])), native: UNTAGGED, access: false };
+        let all = Member { vlans: Set(Box::new([u64::MAX; 64])), native: Some(UNTAGGED), access: false };
         let mut members = vec![all; ports.0.len()];
         for (name, vlans) in &section.vlans {
             let key = format!("vlans.{name}");
@@ -61,7 +61,7 @@ impl Vlans {
                         return Err(wrong("native belongs to a trunk: the VLAN of access is native".into()));
                     }
                     put(fits(vlan)?);
-                    *member = Member { vlans: set, native: vlan, access: true };
+                    *member = Member { vlans: set, native: Some(vlan), access: true };
                 }
                 (None, trunk) => {
                     for range in trunk.iter().flatten() {
@@ -74,7 +74,8 @@ impl Vlans {
                     if let Some(native) = vlans.native {
                         put(fits(native)?);
                     }
-                    let native = vlans.native.unwrap_or(UNTAGGED);
+                    // Who names the VLANs takes no other packets.
+                    let native = vlans.native.or(trunk.is_none().then_some(UNTAGGED));
                     let vlans = if trunk.is_some() { set } else { member.vlans.clone() };
                     *member = Member { vlans, native, access: false };
                 }
@@ -89,7 +90,7 @@ impl Vlans {
         let member = self.0.get(port)?;
         // A tag with number 0 only has a priority.
         match tag.filter(|&vlan| vlan != 0) {
-            None => Some(member.native).filter(|&vlan| vlan == UNTAGGED || member.vlans.has(vlan)),
+            None => member.native,
             Some(_) if member.access => None,
             Some(vlan) => member.vlans.has(vlan).then_some(vlan),
         }
@@ -101,9 +102,9 @@ impl Vlans {
         let member = self.0.get(port)?;
         if vlan == UNTAGGED {
             // What has no VLAN does not come out where all packets without a tag have one.
-            return (member.native == UNTAGGED).then_some(false);
+            return (member.native == Some(UNTAGGED)).then_some(false);
         }
-        member.vlans.has(vlan).then_some(vlan != member.native)
+        member.vlans.has(vlan).then_some(Some(vlan) != member.native)
     }
 }
 
@@ -148,6 +149,18 @@ mod tests {
             (vlans.sends(2, 0), vlans.sends(2, 7), vlans.sends(9, 7)),
             (Some(false), Some(true), None)
         );
+    }
+
+    #[test]
+    fn a_trunk_without_a_native_vlan_takes_tags_only() {
+        let vlans = vlans("[vlans.trunk]\ntrunk = [10]\n[vlans.plain]\nnative = 5\n").unwrap();
+        let [none, zero, ten] = [None, Some(0), Some(10)].map(|tag| vlans.of(1, tag));
+        assert_eq!((none, zero, ten), (None, None, Some(10)));
+        assert_eq!((vlans.sends(1, UNTAGGED), vlans.sends(1, 10)), (None, Some(true)));
+        assert_eq!((vlans.of(0, None), vlans.sends(0, UNTAGGED)), (Some(UNTAGGED), Some(false)));
+        // All tags, and those without one are in VLAN 5.
+        assert_eq!((vlans.of(2, None), vlans.of(2, Some(7))), (Some(5), Some(7)));
+        assert_eq!((vlans.sends(2, 5), vlans.sends(2, UNTAGGED)), (Some(false), None));
     }
 
     #[test]

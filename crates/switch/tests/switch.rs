@@ -620,6 +620,22 @@ fn sizes_that_cannot_be_are_told_by_their_keys() {
 }
 
 #[test]
+fn names_of_ports_that_rules_would_read_otherwise_are_refused() {
+    let made = |name: &str| {
+        let names = ["lan", name].map(str::to_owned);
+        SwitchControl::new(&toml::from_str("").unwrap(), &names, 1, &Domain::new(), 99).map(|_| ())
+    };
+    for name in ["normal", "in_port", "flood", "drop", "group", "3", "", "a b", "a,b", "a:b", "a(b"] {
+        let error = made(name).unwrap_err().to_string();
+        assert!(error.starts_with("switch.ports: ") && error.contains(&format!("{name:?}")), "{error}");
+    }
+    // Its own number says the same.
+    for name in ["wan", "eth0.5", "p-2", "2"] {
+        made(name).unwrap();
+    }
+}
+
+#[test]
 fn rules_count_time_out_and_are_explained() {
     let rules = "cookie=0x7,priority=9,idle_timeout=10,udp,nw_dst=10.0.0.2 actions=mod_vlan_vid:10,goto_table:1\n\
                  table=1,dl_vlan=10 actions=wan\n";
@@ -645,6 +661,37 @@ fn rules_count_time_out_and_are_explained() {
     assert_eq!(run.control.delete("table=1", false).unwrap(), 1);
     assert_eq!(run.control.rules(), 0);
     assert_eq!(PORTS.len(), run.control.ports().0.len());
+}
+
+/// A flood has taken all masks: who comes a second later is decided by megaflows within a second.
+#[test]
+fn a_floods_masks_are_others_within_a_second() {
+    const MS: u64 = 1_000_000;
+    let network = |length: u32| std::net::Ipv4Addr::from_bits(1_u32.rotate_right(length));
+    let rules: Vec<String> = (1..31)
+        .map(|length| format!("priority={},ip,nw_src={}/{length} actions=wan", 90 - length, network(length)))
+        .collect();
+    let packet = |length: u32, n: usize| {
+        let mut bytes = frame(1, 2, None, "");
+        bytes[26..30].copy_from_slice(&network(length).octets());
+        // Each has a source port of its own.
+        bytes[34..36].copy_from_slice(&(n as u16).to_be_bytes());
+        bytes
+    };
+    let burst = |ms: u64, lengths: std::ops::Range<u32>| -> Vec<Frame> {
+        let packets = (0..64).zip(lengths.cycle()).map(|(n, length)| packet(length, (ms as usize) << 6 | n));
+        packets.map(|bytes| Frame::at(START + ms * MS, bytes)).collect()
+    };
+    let flood = (0..10).map(|n| burst(10 * n, 1..25));
+    let others = (0..100).map(|n| burst(1000 + 20 * n, 25..31));
+    let section = "masks = 16\nexact = 0\nsignatures = 0\n";
+    let run = run(section, &(rules.join("\n") + "\n"), lan(flood.chain(others).collect()));
+    let counters = run.control.counters();
+    let [found, missed] = [Counter::MegaflowHits, Counter::Misses].map(|counter| counters.get(counter));
+    assert_eq!(found + missed, 110 * 64);
+    // All of the flood and a second of the others at most.
+    assert!(missed < (10 + 50) * 64, "{missed} of {}", found + missed);
+    assert_eq!(sent(&run), [0, 110 * 64, 0]);
 }
 
 /// Three workers, each with its queue of every port, while rules change: every packet meets the rules of one version in both tables, whatever its worker.

@@ -59,7 +59,7 @@ pub(crate) const LINES: &[Line] = &[
     ("a flood of megaflows: at most 3 times slower, bounded memory, over within a second", flood),
     // What must exist besides.
     ("words of rules, tables and groups, timeouts, caches, HALO's baseline: tests of their own", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-classify", "--lib"], 55)?;
+        let passed = machine.tests(&["-p", "tidemill-classify", "--lib"], 63)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-classify")))
     }),
     ("several workers", |machine| {
@@ -69,7 +69,7 @@ pub(crate) const LINES: &[Line] = &[
     (
         "the role: bridge, VLANs, stations; rules live, mistakes by line and column, packets traced; the commands",
         |machine| {
-            let mut passed = machine.tests(&["-p", "tidemill-switch"], 25)?;
+            let mut passed = machine.tests(&["-p", "tidemill-switch"], 28)?;
             let commands = ["-p", "tidemill-cli", "--test", "switch_commands", "--test", "classify_commands"];
             passed += machine.tests(&commands, 6)?;
             Ok(Outcome::Pass(format!("{passed} tests: tidemill-switch, switch_commands, classify_commands")))

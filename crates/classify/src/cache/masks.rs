@@ -1,17 +1,38 @@
 //! The masks that megaflows have, by number.
+//!
+//! ```text
+//! order | those that are asked, with the most hits first | those that gave way: not asked, their megaflows are swept |
+//! ```
+//!
+//! A flood can take all masks that may be asked, with a few megaflows each, and a packet now and then would hold them for ever. So where decisions want a mask and none
+//! is free, those with the fewest hits since the last [look](Masks::look) give way at the next one: at most one in [`PART`], and only as long as they had together no more
+//! than half as many hits as there were decisions without a mask. Nothing that is used is given up for what is used less, and after a flood all masks are
+//! others' within [`PART`] looks: those without a hit go until none is left.
+//!
+//! Who gives way keeps its number until [`ROUND`] looks and one have swept its megaflows, for these have the number in their keys. If it is wanted before
+//! that, it is asked again, with those that are left.
 
 use crate::key::Mask;
 use hashbrown::HashMap;
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+/// At one look one mask in so many gives way at most.
+pub(super) const PART: usize = 8;
+
+/// In so many looks all megaflows are swept while there are some of masks that gave way.
+pub(super) const ROUND: usize = 16;
 
 /// A mask in use.
 struct Used {
     mask: Mask,
     /// Megaflows that have it.
     megaflows: Cell<u32>,
-    /// Hits, halved at every sorting.
+    /// Hits since the last look; what made it ask is one.
     hits: Cell<u32>,
+    /// It has not given way.
+    asked: bool,
 }
 
 /// All masks in use. Counts are cells: they change while the order is walked.
@@ -20,7 +41,16 @@ pub(super) struct Masks {
     slots: Vec<Option<Used>>,
     free: Vec<u16>,
     by_mask: HashMap<Mask, u16>,
+    /// Those that are asked, then those that gave way.
     order: Vec<u16>,
+    /// How many are asked.
+    asked: usize,
+    /// The most that are.
+    most: usize,
+    /// Decisions since the last look that wanted a mask when as many as may be were asked.
+    wanted: u32,
+    /// There were such, and masks without a hit since.
+    crowded: bool,
     empty: Cell<bool>,
 }
 
@@ -28,24 +58,30 @@ impl Masks {
     /// Room for `most`; all memory is there already.
     pub(super) fn new(most: usize) -> Self {
         let most = most.min(usize::from(super::MOST_MASKS));
+        // Those that gave way have numbers, too. From 5,243 masks on there are not enough for all: then a new one may have to wait for a sweep.
+        let numbers = (most + (ROUND + 1) * most.div_ceil(PART)).min(usize::from(super::MOST_MASKS));
         Masks {
-            slots: (0..most).map(|_| None).collect(),
-            free: (0..most as u16).rev().collect(),
+            slots: (0..numbers).map(|_| None).collect(),
+            free: (0..numbers as u16).rev().collect(),
             // Twice: a map that is half empty makes room for itself where it lies when masks come and go.
-            by_mask: HashMap::with_capacity(2 * most + 1),
-            order: Vec::with_capacity(most),
+            by_mask: HashMap::with_capacity(2 * numbers + 1),
+            order: Vec::with_capacity(numbers),
+            asked: 0,
+            most,
+            wanted: 0,
+            crowded: false,
             empty: Cell::new(false),
         }
     }
 
     /// Numbers in the order in which to ask.
     pub(super) fn order(&self) -> &[u16] {
-        &self.order
+        &self.order[..self.asked]
     }
 
     /// Whether there can be another one.
     pub(super) fn free(&self) -> bool {
-        !self.free.is_empty()
+        self.asked < self.most && !self.free.is_empty()
     }
 
     fn used_at(&self, number: u16) -> Option<&Used> {
@@ -56,18 +92,45 @@ impl Masks {
         self.used_at(number).map_or(Mask::NONE, |used| used.mask)
     }
 
-    /// The number of a mask, a new one if need be; `None`: there are as many as there can be. One that gets no megaflow is to be
+    /// Whether it has not given way.
+    pub(super) fn is_asked(&self, number: u16) -> bool {
+        self.used_at(number).is_some_and(|used| used.asked)
+    }
+
+    /// Whether megaflows of masks that gave way are to be swept.
+    pub(super) fn has_given_way(&self) -> bool {
+        self.asked < self.order.len()
+    }
+
+    /// The number of a mask, which is asked from now on; `None`: there are as many as there can be. One that gets no megaflow is to be
     /// [dropped](Self::drop_empty).
     pub(super) fn number(&mut self, mask: &Mask) -> Option<u16> {
-        if let Some(&number) = self.by_mask.get(mask) {
-            return Some(number);
+        let known = self.by_mask.get(mask).copied();
+        if known.is_some_and(|number| self.is_asked(number)) {
+            return known;
         }
-        let number = self.free.pop()?;
-        let used = Used { mask: *mask, megaflows: Cell::new(0), hits: Cell::new(0) };
-        self.slots[usize::from(number)] = Some(used);
-        self.by_mask.insert(*mask, number);
-        self.order.push(number);
-        self.empty.set(true);
+        if self.asked == self.most {
+            self.wanted = self.wanted.saturating_add(1);
+            return None;
+        }
+        let (number, at) = match known {
+            Some(number) => (number, self.order.iter().position(|&other| other == number)?),
+            None => {
+                let number = self.free.pop()?;
+                let used = Used { mask: *mask, megaflows: Cell::new(0), hits: Cell::new(0), asked: false };
+                self.slots[usize::from(number)] = Some(used);
+                self.by_mask.insert(*mask, number);
+                self.order.push(number);
+                self.empty.set(true);
+                (number, self.order.len() - 1)
+            }
+        };
+        if let Some(used) = &mut self.slots[usize::from(number)] {
+            used.asked = true;
+            used.hits.set(1);
+        }
+        self.order.swap(self.asked, at);
+        self.asked += 1;
         Some(number)
     }
 
@@ -99,22 +162,54 @@ impl Masks {
         if !self.empty.replace(false) {
             return;
         }
-        let Masks { slots, free, by_mask, order, .. } = self;
+        let Masks { slots, free, by_mask, order, asked, .. } = self;
         order.retain(|&number| {
             let slot = &mut slots[usize::from(number)];
             let Some(used) = slot.take_if(|used| used.megaflows.get() == 0) else { return true };
+            *asked -= usize::from(used.asked);
             by_mask.remove(&used.mask);
             free.push(number);
             false
         });
     }
 
-    /// Puts the masks with the most hits first.
-    pub(super) fn sort(&mut self) {
-        let hits = |number: &u16| self.slots[usize::from(*number)].as_ref().map_or(0, |used| used.hits.get());
-        self.order.sort_unstable_by_key(|number| (std::cmp::Reverse(hits(number)), *number));
-        for used in self.slots.iter().flatten() {
-            used.hits.set(used.hits.get() / 2);
+    /// Puts the masks with the most hits since the last look first, and has the last ones give way where others are wanted.
+    pub(super) fn look(&mut self) {
+        self.sort();
+        self.give_way();
+        self.slots.iter().flatten().for_each(|used| used.hits.set(0));
+    }
+
+    /// Of equal hits the one with the most megaflows first. Where nothing came at all, the order stays.
+    fn sort(&mut self) {
+        let Masks { slots, order, asked, .. } = self;
+        let worth = |&number: &u16| {
+            let used = slots[usize::from(number)].as_ref();
+            used.map_or((0, 0), |used| (used.hits.get(), used.megaflows.get()))
+        };
+        let order = &mut order[..*asked];
+        if order.iter().any(|number| worth(number).0 > 0) {
+            order.sort_unstable_by_key(|number| (Reverse(worth(number)), *number));
+        }
+    }
+
+    fn give_way(&mut self) {
+        let wanted = u64::from(std::mem::take(&mut self.wanted));
+        self.crowded |= wanted > 0;
+        if !self.crowded {
+            return;
+        }
+        let mut lost = 0;
+        for _ in 0..self.most.div_ceil(PART) {
+            let Some(last) = self.asked.checked_sub(1) else { break };
+            let Some(used) = &mut self.slots[usize::from(self.order[last])] else { break };
+            lost += u64::from(used.hits.get());
+            if 2 * lost > wanted {
+                self.crowded = wanted > 0;
+                break;
+            }
+            used.asked = false;
+            self.asked = last;
         }
     }
 
@@ -130,6 +225,119 @@ impl Masks {
         if told.len() + self.free.len() != self.slots.len() {
             return Err(format!("{} masks and {} free of {}", told.len(), self.free.len(), self.slots.len()));
         }
+        let asked = self.order.iter().take_while(|&&number| self.is_asked(number)).count();
+        let all = self.order.iter().filter(|&&number| self.is_asked(number)).count();
+        if [asked, all] != [self.asked; 2] || self.asked > self.most {
+            return Err(format!("{all} masks asked, {asked} in order, counted {}", self.asked));
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Field;
+
+    /// One of 1,024.
+    fn mask(of: u32) -> Mask {
+        Mask::prefix(Field::Ipv4Source, 1 + of % 32).or(&Mask::prefix(Field::Ipv4Destination, 1 + of / 32))
+    }
+
+    /// So many packets of a mask: whether it had a number, with a megaflow of its own from then on.
+    fn packets(masks: &mut Masks, of: u32, hits: u32) -> bool {
+        let mask = mask(of);
+        let asked = masks.by_mask.get(&mask).is_some_and(|&number| masks.is_asked(number));
+        let mut number = None;
+        (0..hits).for_each(|_| number = masks.number(&mask));
+        let Some(used) = number.and_then(|number| masks.used_at(number)) else { return false };
+        used.megaflows.set(1);
+        used.hits.set(used.hits.get() + hits - u32::from(!asked));
+        true
+    }
+
+    fn counts(masks: &Masks) -> BTreeMap<u16, u32> {
+        masks.order.iter().map(|&number| (number, 1)).collect()
+    }
+
+    #[test]
+    fn what_a_flood_has_taken_is_others_within_eight_looks() {
+        let mut masks = Masks::new(256);
+        let in_use = |masks: &mut Masks| (0..8).all(|of| packets(masks, of, 50));
+        for _ in 0..20 {
+            assert!(in_use(&mut masks), "who is used gives no way to a flood");
+            for of in 8..400 {
+                packets(&mut masks, of, 1);
+            }
+            assert_eq!(masks.order().len(), 256);
+            masks.look();
+            assert!(masks.order().len() >= 256 - 256 / PART, "a few at a look");
+            masks.check(&counts(&masks)).unwrap();
+        }
+        // It is over, and others come.
+        for look in 0..PART {
+            assert!(in_use(&mut masks));
+            let with = (400..648).filter(|&of| packets(&mut masks, of, 2)).count();
+            assert!(with >= look * 256 / PART, "{with} after {look} looks");
+            masks.look();
+            masks.check(&counts(&masks)).unwrap();
+        }
+        assert!(in_use(&mut masks) && (400..648).all(|of| packets(&mut masks, of, 2)));
+        assert_eq!(masks.order().len(), 256);
+    }
+
+    #[test]
+    fn what_nobody_uses_any_more_goes_once_masks_were_wanted() {
+        let mut masks = Masks::new(32);
+        (0..32).for_each(|of| assert!(packets(&mut masks, of, 1)));
+        // All may be taken, and nothing may come: as long as no other is wanted all stay.
+        (0..100).for_each(|_| masks.look());
+        assert_eq!(masks.order().len(), 32);
+        assert!(!packets(&mut masks, 32, 1));
+        for look in 1..=PART {
+            assert!(packets(&mut masks, 3, 5));
+            masks.look();
+            assert_eq!(masks.order().len(), (32 - 4 * look).max(1));
+        }
+        // Then those that are there may rest again.
+        (0..100).for_each(|_| masks.look());
+        assert_eq!(masks.order().iter().map(|&number| masks.mask(number)).collect::<Vec<_>>(), [mask(3)]);
+    }
+
+    #[test]
+    fn nothing_gives_way_to_what_is_used_less() {
+        let mut masks = Masks::new(16);
+        for _ in 0..10 {
+            (0..16).for_each(|of| assert!(packets(&mut masks, of, 10 + of)));
+            assert!(!packets(&mut masks, 16, 19));
+            masks.look();
+            assert_eq!(masks.order().len(), 16);
+        }
+        (0..16).for_each(|of| assert!(packets(&mut masks, of, 10 + of)));
+        // Twice what the last one had, and less than twice what the last two had together.
+        assert!(!packets(&mut masks, 16, 20));
+        masks.look();
+        assert_eq!(masks.order().len(), 15);
+        let gone = masks.by_mask[&mask(0)];
+        assert!(!masks.is_asked(gone) && masks.has_given_way());
+        assert!(packets(&mut masks, 16, 1) && !packets(&mut masks, 0, 100));
+        masks.look();
+        // Its megaflow is there still, and so is its number.
+        assert_eq!(masks.number(&mask(0)), Some(gone));
+        assert!(masks.is_asked(gone));
+        masks.check(&counts(&masks)).unwrap();
+    }
+
+    #[test]
+    fn who_gave_way_goes_with_its_last_megaflow() {
+        let mut masks = Masks::new(8);
+        (0..8).for_each(|of| assert!(packets(&mut masks, of, 1)));
+        assert!(!packets(&mut masks, 8, 9));
+        masks.look();
+        let gone = masks.order[7];
+        assert!(!masks.is_asked(gone) && masks.one_less(gone));
+        masks.drop_empty();
+        assert!(!masks.has_given_way() && masks.order().len() == 7 && masks.free());
+        masks.check(&counts(&masks)).unwrap();
     }
 }

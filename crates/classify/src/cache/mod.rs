@@ -13,8 +13,8 @@
 //! not used in this unit of time; where all was, most decisions are not kept (`tries.rs`).
 //!
 //! **A flood** of packets that have a megaflow each pays for its lookups only: from three quarters of the room on a key gets a megaflow, and an exact match,
-//! when it comes again, or as one of a small sample (`door.rs`); and if few of the keys that were asked for had one, the masks are asked for a sample only
-//! (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
+//! when it comes again, or as one of a small sample (`door.rs`); and if few of the keys that were asked for had one, or they had it behind more masks than the rules
+//! cost, the masks are asked for a sample only (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
 //!
 //! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
 //! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
@@ -30,7 +30,7 @@
 //!
 //! Masks are asked in the order of their use ([`Cache::maintain`]). There are at most [`Settings::masks`]; a decision with another
 //! mask is not kept, so rules and packets made to multiply masks (Csikor et al., "Tuple Space Explosion", CoNEXT 2019) cost that many
-//! probes a packet and no more.
+//! probes a packet and no more. Nor do they hold them: those that are used least give way to others (`masks.rs`).
 
 mod door;
 mod masks;
@@ -80,7 +80,7 @@ pub struct Settings {
     pub signatures: usize,
     /// Room for megaflows.
     pub megaflows: usize,
-    /// The most masks that megaflows have, up to 16,383.
+    /// The most masks that megaflows are asked for by, up to 16,383.
     pub masks: usize,
 }
 
@@ -116,9 +116,9 @@ pub struct CacheCounters {
     pub outdated: u64,
     /// Decisions that were not kept as megaflows: no room, or no mask free; those that were turned away among them.
     pub not_kept: u64,
-    /// Keys that the rules decided without a look at what could be kept: they came for the first time, and there was little room.
+    /// Keys that the rules decided without a look at what could be kept: they came for the first time, and there was little room, or megaflows were dearer.
     pub turned_away: u64,
-    /// Keys that the rules decided and megaflows were not probed for: lately that was in vain, and there was little room.
+    /// Keys that megaflows were not probed for: lately that was in vain, and there was little room, or it was dearer than the rules.
     pub spared: u64,
     /// Masks that megaflows were probed with.
     pub probes: u64,
@@ -219,7 +219,7 @@ impl Cache {
         self.megaflows.bytes() + exact + signatures + self.door.bytes()
     }
 
-    /// Masks of megaflows.
+    /// Masks that megaflows are asked for by.
     pub fn masks(&self) -> usize {
         self.masks.order().len()
     }
@@ -270,12 +270,12 @@ impl Cache {
         if signed {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);
         }
-        let room = self.room();
-        let spared = self.spare(room, &mut open);
-        let asked = open.len;
-        self.megaflow_group(rules, now, (keys, signed.then_some(&hashes)), &mut open, out);
-        if !room {
-            self.sparing.came_to(asked, asked - open.len);
+        let spared = self.spare(&mut open);
+        let asked = open;
+        let whole = signed.then_some(&hashes);
+        let depth = self.megaflow_group(rules, now, (keys, whole), &mut open, out);
+        if let Some(one) = asked.iter().next() {
+            self.sparing.came_to(asked.len, asked.len - open.len, depth, || rules.lines(&keys[one]));
         }
         open.add(spared);
         laps.lap(Layer::Megaflow);
@@ -285,7 +285,7 @@ impl Cache {
             let (decided, mask) = rules.decide(&keys[i]);
             out[i] = decided;
             if rules.keeps(decided.into()) {
-                self.keep(rules, now, &keys[i], &mask, decided.into());
+                self.keep(rules, now, (&keys[i], whole.map(|hashes| hashes[i])), &mask, decided.into());
             } else {
                 self.counters.not_kept += 1;
             }
@@ -366,19 +366,16 @@ impl Cache {
         self.masks.free() && !Door::little_room(self.megaflows.len(), self.megaflows.slots())
     }
 
-    /// Where there is little room for megaflows, and asking for them was in vain lately: takes out the keys that are not asked for. Which those were,
-    /// by bits.
-    fn spare(&mut self, room: bool, open: &mut Open) -> u32 {
-        if room {
-            self.sparing = Sparing::default();
-            return 0;
-        }
-        if self.masks.order().len() < sparing::FEWEST_MASKS {
+    /// Where asking for megaflows was in vain lately, or dearer than the rules: takes out the keys that are not asked for. Which those were, by bits.
+    fn spare(&mut self, open: &mut Open) -> u32 {
+        self.sparing.begin(self.room());
+        let masks = self.masks.order().len();
+        if masks < sparing::FEWEST_MASKS {
             return 0;
         }
         let mut spared = 0_u32;
         open.retain(|_, i| {
-            let asks = self.sparing.asks();
+            let asks = self.sparing.asks(masks);
             spared |= u32::from(!asks) << i;
             asks
         });
@@ -386,7 +383,8 @@ impl Cache {
         spared
     }
 
-    /// Where there is little room for megaflows: decides by the rules alone what is to get none. Which keys those were, by bits.
+    /// Where there is little room for megaflows, or they are dearer than the rules: decides by the rules alone what is to get none. Which keys those were, by
+    /// bits.
     fn turn_away<D: Decider>(
         &mut self,
         rules: &mut D,
@@ -394,7 +392,8 @@ impl Cache {
         open: &mut Open,
         out: &mut [D::Decision],
     ) -> u32 {
-        if open.len == 0 || self.room() {
+        let dear = self.sparing.is_deep() && self.masks.order().len() >= sparing::FEWEST_MASKS;
+        if open.len == 0 || self.room() && !dear {
             return 0;
         }
         let mut bits = 0_u32;
@@ -457,7 +456,8 @@ impl Cache {
         open.retain(|_, i| done >> i & 1 == 0);
     }
 
-    /// Asks the megaflows of one mask after the other. With hashes of the whole keys, signatures are kept.
+    /// Asks the megaflows of one mask after the other. With hashes of the whole keys, signatures are kept. Returns how many masks those that were found were
+    /// asked for, together.
     fn megaflow_group<D: Decider>(
         &mut self,
         rules: &mut D,
@@ -465,9 +465,9 @@ impl Cache {
         (keys, whole): (&[Key], Option<&[u64; GROUP]>),
         open: &mut Open,
         out: &mut [D::Decision],
-    ) {
-        let mut emptied = false;
-        for &number in self.masks.order() {
+    ) -> u64 {
+        let (mut emptied, mut depth) = (false, 0);
+        for (behind, &number) in (1..).zip(self.masks.order()) {
             if open.len == 0 {
                 break;
             }
@@ -491,6 +491,7 @@ impl Cache {
                         table.touch(slot, now);
                         counters.megaflow_hits += 1;
                         masks.used(number);
+                        depth += behind;
                         if let Some((signatures, whole)) = &mut signatures {
                             signatures.put(whole[i], number);
                         }
@@ -511,10 +512,18 @@ impl Cache {
         if emptied {
             self.masks.drop_empty();
         }
+        depth
     }
 
-    /// Keeps a decision as a megaflow, if there is room.
-    fn keep<D: Decider>(&mut self, rules: &mut D, now: u32, key: &Key, mask: &Mask, decided: u64) {
+    /// Keeps a decision as a megaflow, if there is room. With the hash of the whole key its signature is kept, too.
+    fn keep<D: Decider>(
+        &mut self,
+        rules: &mut D,
+        now: u32,
+        (key, whole): (&Key, Option<u64>),
+        mask: &Mask,
+        decided: u64,
+    ) {
         let tries = &mut self.tries[1];
         if !tries.now() {
             self.counters.not_kept += 1;
@@ -527,9 +536,9 @@ impl Cache {
         let masked = numbered(key, mask, number);
         let hash = self.hasher.hash(&masked);
         let version = rules.version();
-        let mut replaced = None;
+        let (mut replaced, masks) = (None, &self.masks);
         let outcome = self.megaflows.find_or_replace(now, hash, &masked, |key, stamp, state| {
-            let goes = stamp != now || state[1] != version;
+            let goes = stamp != now || state[1] != version || !masks.is_asked(number_of(key));
             if goes {
                 replaced = Some((number_of(key), state[0]));
             }
@@ -537,6 +546,11 @@ impl Cache {
         });
         tries.came_to(outcome.slot().is_some());
         settle(&mut self.megaflows, outcome, [decided, version], rules);
+        if let Some((signatures, whole)) = self.signatures.as_mut().zip(whole)
+            && outcome != Outcome::Full
+        {
+            signatures.put(whole, number);
+        }
         match outcome {
             Outcome::New(_) => self.masks.one_more(number),
             Outcome::Found(_) => {}
@@ -550,16 +564,20 @@ impl Cache {
     }
 
     /// Between bursts: takes out entries of the next `buckets` buckets of either table that were not used for `idle` units of time, and puts
-    /// masks in the order of their use. Returns how many entries were taken out. `rules` are those that [`classify`](Self::classify) is given.
+    /// masks in the order of their use since the last call. Where masks were wanted and none was free, an eighth of them gives way at most, those with the fewest
+    /// hits, and from the next call on their megaflows are swept (a sixteenth of all buckets then, if `buckets` are fewer). So eight calls a second have all masks free for others
+    /// within a second of a flood's end. Returns how many entries were taken out. `rules` are those that [`classify`](Self::classify) is given.
     pub fn maintain<D: Decider>(&mut self, mut rules: D, now: u32, idle: u32, buckets: usize) -> usize {
         let masks = &self.masks;
         let idles = |stamp: u32| now.wrapping_sub(stamp) >= idle;
-        let mut gone = self.megaflows.expire(buckets, |key, stamp, [decided, _]| {
-            if idles(stamp) {
+        let least = if masks.has_given_way() { self.megaflows.buckets().div_ceil(masks::ROUND) } else { 0 };
+        let mut gone = self.megaflows.expire(buckets.max(least), |key, stamp, [decided, _]| {
+            let goes = idles(stamp) || !masks.is_asked(number_of(key));
+            if goes {
                 masks.one_less(number_of(key));
                 rules.release(decided);
             }
-            idles(stamp)
+            goes
         });
         if let Some(exact) = &mut self.exact {
             gone += exact.expire(buckets, |_, stamp, [decided, _]| {
@@ -570,7 +588,8 @@ impl Cache {
             });
         }
         self.masks.drop_empty();
-        self.masks.sort();
+        self.masks.look();
+        self.sparing.look();
         gone
     }
 

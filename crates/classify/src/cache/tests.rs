@@ -204,6 +204,100 @@ fn many_masks_are_asked_for_a_sample_of_a_flood() {
     assert_eq!((after.spared - before.spared, after.megaflow_hits - before.megaflow_hits), (0, 120));
 }
 
+/// Two rules, and a mask for each pair of lengths that a packet's addresses share with theirs: nobody pays for more of these than the rules cost, though all have a megaflow.
+#[test]
+fn masks_that_cost_more_than_the_rules_are_not_asked() {
+    for masks in [256, 1000] {
+        let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
+        let addresses = [0xaaaa_aaaa_u32, 0x5555_5555];
+        for (field, address) in [Field::Ipv4Source, Field::Ipv4Destination].into_iter().zip(addresses) {
+            rules.insert(Rule { matches: Match::any().exact(field, address.into()), priority: 1 }).unwrap();
+        }
+        rules.commit();
+        let oracle = Oracle::new(rules.set());
+        let settings = Settings { exact: 310, signatures: 1000, megaflows: 3100, masks };
+        let mut cache = Cache::new(settings, 5).unwrap();
+        // Both addresses with one bit that is wrong.
+        let key = |bits: [u32; 2], port: u32| {
+            let [source, destination] = [0, 1].map(|i| addresses[i] ^ 1 << (31 - bits[i]));
+            Key::ipv4(source, destination, port as u16, 2, 17)
+        };
+        let classify = |cache: &mut Cache, keys: &[Key]| {
+            let (before, mut out) = (cache.counters(), vec![Rank(0); keys.len()]);
+            cache.classify(rules.snapshot(), 0, keys, &mut out);
+            keys.iter().zip(out).for_each(|(key, found)| assert_eq!(found, oracle.lookup(key), "{key:?}"));
+            cache.check().unwrap();
+            let after = cache.counters();
+            [after.probes - before.probes, after.spared - before.spared, after.misses - before.misses]
+        };
+        let keys: Vec<Key> = (0..40_000).map(|n| key([n % 15, n / 15 % 15], n)).collect();
+        classify(&mut cache, &keys[..20_000]);
+        assert!(cache.masks() > 200, "{}", cache.masks());
+        let [probes, spared, _] = classify(&mut cache, &keys[20_000..]);
+        assert!(probes < 8 * 20_000, "{probes} probes of 20,000 keys");
+        assert!(spared > 19_000, "{spared}");
+        // When masks are sorted by use, those with much of it are asked again.
+        let mut last = [0; 3];
+        for round in 0..3 {
+            cache.maintain(rules.snapshot(), 0, 10, 10);
+            let keys: Vec<Key> = (0..1000).map(|n| key([3, 3], 50_000 + 1000 * round + n)).collect();
+            last = classify(&mut cache, &keys);
+        }
+        assert_eq!(last[1..], [0, 0], "spared, missed");
+    }
+}
+
+/// A flood takes all masks; who comes afterwards has megaflows within a second, though a packet of the flood comes now and then. Eight looks a second, as the switch has it.
+#[test]
+fn masks_that_a_flood_has_taken_are_free_within_a_second_of_its_end() {
+    let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
+    // Each length of network is a mask.
+    let network = |length: u32| 1_u32.rotate_right(length);
+    for length in 1..31 {
+        let matches = Match::any().prefix(Field::Ipv4Source, network(length).into(), length);
+        rules.insert(Rule { matches, priority: 40 - length }).unwrap();
+    }
+    rules.commit();
+    let oracle = Oracle::new(rules.set());
+    let settings = Settings { exact: 0, signatures: 0, megaflows: 620, masks: 16 };
+    let mut cache = Cache::new(settings, 5).unwrap();
+    let mut next_port = 1000;
+    let mut packets = |cache: &mut Cache, part: u32, lengths: std::ops::Range<u32>, each: u32| {
+        let mut key = |n: u32| {
+            next_port += 1;
+            Key::ipv4(network(lengths.start + n % lengths.len() as u32), 9, next_port, 2, 17)
+        };
+        let keys: Vec<Key> = (0..each * lengths.len() as u32).map(&mut key).collect();
+        let (before, mut out) = (cache.counters().misses, vec![Rank(0); keys.len()]);
+        cache.classify(rules.snapshot(), part / 8, &keys, &mut out);
+        keys.iter().zip(out).for_each(|(key, found)| assert_eq!(found, oracle.lookup(key), "{key:?}"));
+        cache.check().unwrap();
+        cache.counters().misses - before
+    };
+    let (in_use, flood, others) = (1..5, 5..25, 25..31);
+    packets(&mut cache, 0, in_use.clone(), 50);
+    for part in 0..16 {
+        assert_eq!(packets(&mut cache, part, in_use.clone(), 50), 0, "eighth {part} of the flood");
+        packets(&mut cache, part, flood.clone(), 8);
+        assert_eq!(cache.masks(), 16);
+        cache.maintain(rules.snapshot(), part / 8, 10, 3);
+    }
+    let mut misses = 0;
+    for part in 16..56 {
+        assert_eq!(packets(&mut cache, part, in_use.clone(), 50), 0, "eighth {part}, after the flood");
+        let missed = packets(&mut cache, part, others.clone(), 50);
+        if part < 24 {
+            misses += missed;
+        } else {
+            assert_eq!(missed, 0, "eighth {part}, a second after the flood");
+        }
+        let one = 5 + part % 12;
+        packets(&mut cache, part, one..one + 1, 1);
+        cache.maintain(rules.snapshot(), part / 8, 10, 3);
+    }
+    assert!((300..8 * 300).contains(&misses), "{misses}: the others found no mask free at first");
+}
+
 #[test]
 fn without_a_flood_the_first_packet_makes_a_megaflow() {
     let mut flooded = Flooded::new(SETTINGS);

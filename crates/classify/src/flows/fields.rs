@@ -387,6 +387,9 @@ fn flags(source: &Source<'_>, text: &str, at: usize, what: &str) -> Result<(u128
             let known = FLAGS.join(", ");
             return Err(source.error(at + place, format!("{what}: {:?} is no flag: {known}", &name[..len])));
         };
+        if mask >> bit & 1 != 0 {
+            return Err(source.error(at + place, format!("{what}: {:?} stands here already", &name[..len])));
+        }
         value |= u128::from(sign == '+') << bit;
         mask |= 1 << bit;
         place += 1 + len;

@@ -14,16 +14,20 @@ pub(super) fn group(source: &Source<'_>) -> Result<(u32, Group), TextError> {
     for word in source.words(0, head_end) {
         let value = word.value.unwrap_or_default();
         match word.name {
-            "group_id" => number = Some(source.number(value, word.value_at, 0xffff_ff00, word.name)? as u32),
+            "group_id" => {
+                let id = source.number(value, word.value_at, 0xffff_ff00, word.name)? as u32;
+                source.once(&word, number.replace(id))?;
+            }
             "type" => {
-                kind = Some(match value {
+                let said = match value {
                     "all" => GroupKind::All,
                     "select" => GroupKind::Select,
                     other => {
                         let what = format!("type: {other:?}: give all or select");
                         return Err(source.error(word.value_at, what));
                     }
-                });
+                };
+                source.once(&word, kind.replace(said))?;
             }
             name => return Err(source.error(word.at, format!("{name:?} is no word of a group"))),
         }
@@ -45,17 +49,21 @@ fn bucket_places(text: &str) -> Vec<usize> {
 
 fn bucket(source: &Source<'_>, start: usize, end: usize, kind: GroupKind) -> Result<Bucket, TextError> {
     let (text, mut at) = (source.text(), start + "bucket=".len());
-    let mut weight = u16::from(kind == GroupKind::Select);
+    let (mut weight, usual) = (None, u16::from(kind == GroupKind::Select));
     loop {
         let rest = &text[at..end];
         if let Some(actions) = rest.strip_prefix("actions=") {
-            return Ok(Bucket { weight, actions: actions::bucket(source, end - actions.len(), end)? });
+            let actions = actions::bucket(source, end - actions.len(), end)?;
+            return Ok(Bucket { weight: weight.unwrap_or(usual), actions });
         }
         let Some((word, _)) = rest.split_once(',') else { break };
         match word.split_once(':') {
             Some(("weight", value)) if kind == GroupKind::Select => {
                 let value_at = at + "weight:".len();
-                weight = source.number(value, value_at, u16::MAX.into(), "weight")? as u16;
+                let said = source.number(value, value_at, u16::MAX.into(), "weight")? as u16;
+                if weight.replace(said).is_some() {
+                    return Err(source.error(at, "weight: the bucket says this already"));
+                }
             }
             Some(("weight", _)) => return Err(source.error(at, "weight: only type=select has weights")),
             // Its own number has no use here.
@@ -67,21 +75,21 @@ fn bucket(source: &Source<'_>, start: usize, end: usize, kind: GroupKind) -> Res
         at += word.len() + 1;
     }
     // Without the word, what is there is actions.
-    Ok(Bucket { weight, actions: actions::bucket(source, at, end)? })
+    Ok(Bucket { weight: weight.unwrap_or(usual), actions: actions::bucket(source, at, end)? })
 }
 
 /// `meter=N,pktps,band=type=drop,rate=R,burst_size=B`. Without a burst, or with 0, it holds what a second lets through, as Open vSwitch has it: packets
 /// that come together are of one time, so a meter without would pass one of them.
 pub(super) fn meter(source: &Source<'_>) -> Result<(u32, MeterRate), TextError> {
-    let (mut number, mut unit, mut rate, mut burst) = (None, MeterUnit::Kilobits, None, 0);
+    let (mut number, mut unit, mut rate, mut burst) = (None, None, None, None);
     let end = source.text().len();
     for word in source.words(0, end) {
         let value = word.value.unwrap_or_default();
         let parsed = |most: u64| source.number(value, word.value_at, most, word.name);
         match (word.name, value) {
-            ("meter", _) => number = Some(parsed(u32::MAX.into())? as u32),
-            ("pktps", "") => unit = MeterUnit::Packets,
-            ("kbps", "") => unit = MeterUnit::Kilobits,
+            ("meter", _) => source.once(&word, number.replace(parsed(u32::MAX.into())? as u32))?,
+            ("pktps", "") => source.once(&word, unit.replace(MeterUnit::Packets))?,
+            ("kbps", "") => source.once(&word, unit.replace(MeterUnit::Kilobits))?,
             ("burst" | "stats", "") | ("band" | "bands", "type=drop") | ("type", "drop") => {}
             ("band" | "bands" | "type", _) => {
                 return Err(source.error(word.value_at, "a meter has one band, of type=drop"));
@@ -91,13 +99,14 @@ pub(super) fn meter(source: &Source<'_>) -> Result<(u32, MeterRate), TextError> 
                     return Err(source.error(word.at, "a meter has one band"));
                 }
             }
-            ("burst_size", _) => burst = parsed(u32::MAX.into())?,
+            ("burst_size", _) => source.once(&word, burst.replace(parsed(u32::MAX.into())?))?,
             (name, _) => return Err(source.error(word.at, format!("{name:?} is no word of a meter"))),
         }
     }
     match (number, rate) {
         (Some(number), Some(rate)) => {
-            Ok((number, MeterRate { unit, rate, burst: if burst == 0 { rate } else { burst } }))
+            let unit = unit.unwrap_or(MeterUnit::Kilobits);
+            Ok((number, MeterRate { unit, rate, burst: burst.filter(|&burst| burst > 0).unwrap_or(rate) }))
         }
         (None, _) => Err(source.error(0, "meter=N is missing")),
         (_, None) => Err(source.error(end, "rate=N is missing")),

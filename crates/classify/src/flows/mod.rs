@@ -113,7 +113,10 @@ impl Place {
     }
 }
 
-/// A byte of a line, which has no more than 4,096.
+/// The longest line, bytes: places in it are of 16 bits. A group of some hundred buckets fits.
+const LONGEST_LINE: usize = u16::MAX as usize;
+
+/// A byte of a line, which has no more than [`LONGEST_LINE`].
 fn byte(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }
@@ -124,7 +127,7 @@ fn byte(at: usize) -> u16 {
 /// The first thing that is wrong, with line and column.
 pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(Place, Item)>, TextError> {
     let mut items = Vec::new();
-    lines(reader, |line| {
+    lines(reader, LONGEST_LINE, |line| {
         let (bytes, number) = line.whole();
         let text = std::str::from_utf8(bytes).map_err(|error| TextError::Line {
             line: number,

@@ -45,6 +45,14 @@ impl<'a> Source<'a> {
         TextError::Line { line: self.line, column: at + 1, what: what.into() }
     }
 
+    /// Refuses a word where one of its kind came before.
+    pub(super) fn once<T>(&self, word: &Word<'_>, before: Option<T>) -> Result<(), TextError> {
+        match before {
+            None => Ok(()),
+            Some(_) => Err(self.error(word.at, format!("{}: the line says this already", word.name))),
+        }
+    }
+
     /// Where a word begins, which stands at the beginning or behind a separator.
     pub(super) fn find_word(&self, word: &str) -> Option<usize> {
         let bytes = self.text.as_bytes();

@@ -205,6 +205,17 @@ fn what_a_trace_shows_is_all_that_was_looked_at() {
 }
 
 #[test]
+fn a_group_of_many_buckets_is_a_line() {
+    let bucket = ",bucket=weight:1,actions=mod_dl_dst:02:00:00:00:00:09,output:2";
+    let line = |buckets: usize| format!("group_id=7,type=select{}\n", bucket.repeat(buckets));
+    let items = read_flows(line(1000).as_bytes(), &ports()).unwrap();
+    let [(_, Item::Group(7, group))] = &items[..] else { panic!("{items:?}") };
+    assert_eq!(group.buckets().len(), 1000);
+    let error = read_flows(line(1100).as_bytes(), &ports()).unwrap_err().to_string();
+    assert!(error.starts_with("line 1, column 65535: a line of more than 65535 bytes"), "{error}");
+}
+
+#[test]
 fn groups_and_meters() {
     let text = "group_id=7,type=select,bucket=weight:2,actions=output:2,mod_vlan_vid:3,bucket=bucket_id:9,weight:0,actions=drop,bucket=wan";
     let Ok(Item::Group(7, group)) = read_flow(text, &ports()) else { panic!() };
@@ -290,6 +301,7 @@ fn mistakes_are_told_with_their_place() {
             "tcp,tcp_flags=+syn+fly actions=drop",
             "line 1, column 19: tcp_flags: \"fly\" is no flag: fin, syn, rst, psh, ack, urg, ece, cwr, ns",
         ),
+        ("tcp,tcp_flags=+syn-syn actions=drop", "line 1, column 19: tcp_flags: \"syn\" stands here already"),
         ("actions=", "line 1, column 9: give actions, or `drop`"),
         ("actions=drop,1", "line 1, column 14: nothing may follow drop"),
         ("actions=1,drop", "line 1, column 11: drop stands alone"),
@@ -334,6 +346,14 @@ fn mistakes_are_told_with_their_place() {
             "group_id=1,type=all,bucket=weight:1,actions=1",
             "line 1, column 28: weight: only type=select has weights",
         ),
+        ("group_id=1,group_id=2,type=all", "line 1, column 12: group_id: the line says this already"),
+        ("group_id=1,type=all,type=select", "line 1, column 21: type: the line says this already"),
+        (
+            "group_id=1,type=select,bucket=weight:1,weight:2,actions=1",
+            "line 1, column 40: weight: the bucket says this already",
+        ),
+        ("meter=1,meter=2,rate=1", "line 1, column 9: meter: the line says this already"),
+        ("meter=1,pktps,kbps,rate=1", "line 1, column 15: kbps: the line says this already"),
         ("meter=1,pktps,band=type=drop", "line 1, column 29: rate=N is missing"),
         ("meter=1,band=type=dscp_remark,rate=1", "line 1, column 14: a meter has one band, of type=drop"),
     ] {

@@ -395,6 +395,15 @@ impl Decider for Walker<'_> {
         });
     }
 
+    fn lines(&self, key: &Key) -> usize {
+        let mut lines = 0;
+        self.snapshot.walk(key, |step| {
+            let space = self.snapshot.tables().get(usize::from(step.table));
+            lines += space.map_or(0, |space| space.lookup_counted(&step.key).1.lines);
+        });
+        lines
+    }
+
     fn still_holds(&self, decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {
         let way = self.ways.get(WayId(decision));
         self.snapshot.way_holds(&way, since, key, mask)

@@ -1,7 +1,7 @@
 //! Headers as text.
 
 use super::line::{Address, Line};
-use super::{TextError, lines};
+use super::{LONGEST_LINE, TextError, lines};
 use crate::key::Key;
 use std::io::BufRead;
 
@@ -20,7 +20,7 @@ pub struct Header {
 /// See [`TextError`]: the first line that is wrong.
 pub fn read_headers(reader: impl BufRead) -> Result<Vec<Header>, TextError> {
     let mut headers = Vec::new();
-    lines(reader, |line| {
+    lines(reader, LONGEST_LINE, |line| {
         headers.push(header(line)?);
         Ok(())
     })?;

@@ -19,7 +19,7 @@ pub use rule::{TextRule, in_order, read_rules};
 
 use std::io::BufRead;
 
-/// The longest line, bytes: no rule needs a tenth of it.
+/// The longest line of a set or a trace, bytes: no rule needs a tenth of it.
 const LONGEST_LINE: usize = 4096;
 
 /// Why a file was refused. The caller knows its name.
@@ -45,24 +45,25 @@ pub enum TextError {
     },
 }
 
-/// Tells `each` every line that is neither empty nor a comment, with its number.
+/// Tells `each` every line that is neither empty nor a comment, with its number. None may have more than `longest` bytes.
 pub(crate) fn lines(
     mut reader: impl BufRead,
+    longest: usize,
     mut each: impl FnMut(line::Line<'_>) -> Result<(), TextError>,
 ) -> Result<(), TextError> {
     let (mut text, mut number) = (Vec::new(), 0);
     loop {
         text.clear();
-        let mut limited = std::io::Read::take(&mut reader, LONGEST_LINE as u64 + 1);
+        let mut limited = std::io::Read::take(&mut reader, longest as u64 + 1);
         let read = limited.read_until(b'\n', &mut text);
         let read = read.map_err(|source| TextError::Read { line: number, source })?;
         if read == 0 {
             return Ok(());
         }
         number += 1;
-        if text.len() > LONGEST_LINE {
-            let what = format!("a line of more than {LONGEST_LINE} bytes: give one rule or header a line");
-            return Err(TextError::Line { line: number, column: LONGEST_LINE, what });
+        if text.len() > longest {
+            let what = format!("a line of more than {longest} bytes: give one rule, header or group a line");
+            return Err(TextError::Line { line: number, column: longest, what });
         }
         let line = line::Line::new(&text, number);
         if !line.is_idle() {

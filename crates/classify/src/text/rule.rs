@@ -1,7 +1,7 @@
 //! Rules as text.
 
 use super::line::{Address, Line};
-use super::{TextError, lines};
+use super::{LONGEST_LINE, TextError, lines};
 use crate::key::{Field, IPV4, IPV6, ones};
 use crate::rule::{Match, Rule, Side};
 use std::io::BufRead;
@@ -34,7 +34,7 @@ pub fn in_order(matches: impl IntoIterator<Item = Match>) -> Vec<Rule> {
 /// See [`TextError`]: the first line that is wrong.
 pub fn read_rules(reader: impl BufRead) -> Result<Vec<TextRule>, TextError> {
     let mut rules = Vec::new();
-    lines(reader, |line| {
+    lines(reader, LONGEST_LINE, |line| {
         rules.push(rule(line)?);
         Ok(())
     })?;

@@ -170,6 +170,11 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
         self.store.slots()
     }
 
+    /// Buckets: what sweeps are counted in.
+    pub fn buckets(&self) -> usize {
+        self.store.buckets as usize
+    }
+
     /// Flows in the table.
     pub fn len(&self) -> usize {
         self.len
