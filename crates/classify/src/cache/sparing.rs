@@ -58,9 +58,11 @@ impl Sparing {
         }
     }
 
-    /// Masks are in another order.
+    /// Masks are in another order: how deep keys lay in the old one says nothing now.
     pub(super) fn look(&mut self) {
-        self.deep = false;
+        if std::mem::take(&mut self.deep) {
+            (self.asked, self.found, self.depth) = (0, 0, 0);
+        }
     }
 
     /// Whether megaflows are found behind too many masks.

@@ -86,9 +86,11 @@ impl Laps {
 
     /// Corrects the rate by the system's clock. The time since the start: by that clock, or by the laps if they are ahead.
     pub(crate) fn correct(&mut self) -> u64 {
-        let (elapsed_ns, ticks) = (self.started.elapsed().as_nanos() as u64, self.ticks());
+        let (before, elapsed_ns, ticks) = (self.ticks(), self.started.elapsed().as_nanos() as u64, self.ticks());
+        // Whoever was held up between these looks would have a rate that is off by that.
+        let looked = ticks.wrapping_sub(before);
         let ticks = ticks.wrapping_sub(self.first);
-        if self.counted && elapsed_ns > ENOUGH_NS && ticks > 0 {
+        if self.counted && elapsed_ns > ENOUGH_NS && ticks > 0 && looked <= ticks >> 14 {
             self.rate = ((u128::from(elapsed_ns) << POINT) / u128::from(ticks)) as u64;
         }
         elapsed_ns.max(self.at_ns)
