@@ -86,7 +86,8 @@ impl Laps {
 
     /// Corrects the rate by the system's clock. The time since the start: by that clock, or by the laps if they are ahead.
     pub(crate) fn correct(&mut self) -> u64 {
-        let (before, elapsed_ns, ticks) = (self.ticks(), self.started.elapsed().as_nanos() as u64, self.ticks());
+        let (before, elapsed_ns, ticks) =
+            (self.ticks(), self.started.elapsed().as_nanos() as u64, self.ticks());
         // Whoever was held up between these looks would have a rate that is off by that.
         let looked = ticks.wrapping_sub(before);
         let ticks = ticks.wrapping_sub(self.first);
