@@ -243,6 +243,9 @@ mod tests {
     use tidemill_lookup::qsbr::Domain;
     use tidemill_wire::{Protocol, ipv4};
 
+    /// Number of an address, and port.
+    type End = (u32, u16);
+
     const RULES: &str = "block all\npass in on lan\npass out on wan\n";
     const OUTWARD: Ways = Ways { from: 0, to: 1 };
     const INWARD: Ways = Ways { from: 1, to: 0 };
@@ -337,7 +340,7 @@ mod tests {
     /// A million connections are let in and answered, and go on elsewhere, where only what is known passes.
     fn a_million<A: Net<W>, const W: usize>(
         half_of: impl Fn(&FilterControl) -> &Half<A, W>,
-        datagram: fn((u32, u16), (u32, u16)) -> Vec<u8>,
+        datagram: fn(End, End) -> Vec<u8>,
     ) {
         const MILLION: u32 = 1_000_000;
         let server = (0x00ff_ffff, 53);
