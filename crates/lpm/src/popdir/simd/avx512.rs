@@ -13,8 +13,6 @@ const VECTORS: usize = 8;
 /// that are in the first-level cache already do not mind. Past the second-level cache (`prefetchnta`) RND loses a quarter.
 const AHEAD: usize = 1024;
 
-const _: () = assert!(RUNS == 32, "a key's /24 in its chunk has five bits");
-
 crate::gather::avx512!(gather_bytes, "1");
 crate::gather::avx512!(gather_halves, "2");
 crate::gather::avx512!(gather_words, "4");
@@ -42,8 +40,8 @@ unsafe fn gather_descs(base: *const u8, index: __m256i, mask: __mmask8) -> __m51
 }
 
 /// # Safety
-/// The CPU has AVX-512 F, VBMI2 and VPOPCNTDQ, and the slices have the same length.
-#[target_feature(enable = "avx512f,avx512vbmi2,avx512vpopcntdq")]
+/// The CPU has AVX-512 F and VPOPCNTDQ, and the slices have the same length.
+#[target_feature(enable = "avx512f,avx512vpopcntdq")]
 pub(super) unsafe fn lookup_batch(popdir: &Popdir, keys: &[u32], out: &mut [Label]) {
     // SAFETY: the features are there, and the lengths are equal.
     unsafe {
@@ -61,7 +59,7 @@ pub(super) unsafe fn lookup_batch(popdir: &Popdir, keys: &[u32], out: &mut [Labe
 /// # Safety
 /// The CPU has the features; the slices have the same length; `BLOCKS` and `WIDTH` are those of `popdir`.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vbmi2,avx512vpopcntdq")]
+#[target_feature(enable = "avx512f,avx512vpopcntdq")]
 unsafe fn rounds<const BLOCKS: bool, const WIDTH: u8>(popdir: &Popdir, keys: &[u32], out: &mut [Label]) {
     let (mut key_rounds, mut out_rounds) =
         (keys.chunks_exact(LANES * VECTORS), out.chunks_exact_mut(LANES * VECTORS));
@@ -81,7 +79,7 @@ unsafe fn rounds<const BLOCKS: bool, const WIDTH: u8>(popdir: &Popdir, keys: &[u
 /// # Safety
 /// As for [`rounds`]; `keys` and `out` have as many elements as there are lanes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vbmi2,avx512vpopcntdq")]
+#[target_feature(enable = "avx512f,avx512vpopcntdq")]
 unsafe fn round<const BLOCKS: bool, const WIDTH: u8, const V: usize>(
     popdir: &Popdir,
     keys: &[u32],
@@ -128,8 +126,9 @@ unsafe fn round<const BLOCKS: bool, const WIDTH: u8, const V: usize>(
         let base = _mm512_permutex2var_epi32(low, even, high);
         let map = _mm512_permutex2var_epi32(low, odd, high);
         maps = _mm512_or_si512(maps, map);
-        // As many bits of the map as the number of the key's /24, shifted into 0 from the top: of the count the CPU takes five bits.
-        let before = _mm512_shldv_epi32(zero, map, _mm512_srli_epi32::<8>(key(v)));
+        let slash_24 = _mm512_and_si512(_mm512_srli_epi32::<8>(key(v)), set(RUNS - 1));
+        // A shift by 32 leaves nothing.
+        let before = _mm512_srlv_epi32(map, _mm512_sub_epi32(set(RUNS), slash_24));
         let index = _mm512_add_epi32(base, _mm512_popcnt_epi32(before));
         // One label alone is the base itself; what asides get here is replaced below.
         let several = _mm512_test_epi32_mask(map, set(!ASIDE));

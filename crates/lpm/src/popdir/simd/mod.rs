@@ -27,11 +27,7 @@ pub(super) fn is_supported(kernel: Kernel) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     let counts = match kernel {
         Kernel::Avx2 => is_x86_feature_detected!("popcnt"),
-        Kernel::Avx512 => {
-            is_x86_feature_detected!("popcnt")
-                && is_x86_feature_detected!("avx512vbmi2")
-                && is_x86_feature_detected!("avx512vpopcntdq")
-        }
+        Kernel::Avx512 => is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("avx512vpopcntdq"),
         _ => true,
     };
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
