@@ -57,6 +57,10 @@ pub(crate) const LINES: &[Line] = &[
         |machine| acl(machine, true),
     ),
     ("a flood of megaflows: at most 3 times slower, bounded memory, over within a second", flood),
+    (
+        "a flood of masks: at most 1.5 times slower than its rules without caches, bounded memory, over within a second",
+        flood_of_masks,
+    ),
     // What must exist besides.
     ("words of rules, tables and groups, timeouts, caches, HALO's baseline: tests of their own", |machine| {
         let passed = machine.tests(&["-p", "tidemill-classify", "--lib"], 63)?;
@@ -283,4 +287,33 @@ fn flood(machine: &Machine) -> Result<Outcome> {
         said.push(format!("{case}: {slower:.2} times slower, {recovery:.0} ms, {mib:.1} MiB more"));
     }
     Ok(verdict(good, said.join("; ")))
+}
+
+/// Here few packets make a megaflow, and what slows all of them is how many masks there are: the part's bound does not speak of that. What the rules cost by themselves, this
+/// flood's packets have to cost by any way; the caches may add half of it. How much slower that is than other traffic is said, and not held.
+fn flood_of_masks(machine: &Machine) -> Result<Outcome> {
+    let objects = bench(machine, &["--case", "masks"])?;
+    let value = |case: &str, metric: &str| -> Result<f64> {
+        let wanted =
+            |line: &&Value| line["subject"] == "switch" && line["case"] == case && line["metric"] == metric;
+        let line = objects.iter().find(wanted).with_context(|| format!("no {metric} of {case}"))?;
+        Ok(number(line, "value"))
+    };
+    let all = ratios(&objects);
+    let ratio =
+        all.iter().find(|ratio| ratio["to"] == "rules-alone").context("no ratio to the rules alone")?;
+    let [slower, masks, mib] = ["slower", "masks", "memory_mib"].map(|metric| value("flood/masks", metric));
+    let [first, next, kept] = ["missed_first_share", "missed_next_share", "kept"]
+        .map(|metric| value("flood/masks-recovery", metric));
+    let (slower, masks, mib, first, next, kept) = (slower?, masks?, mib?, first?, next?, kept?);
+    // Masks come and go while the flood lasts: most of 256 have to be taken for it to be one.
+    let good = number(ratio, "value") >= 1.0 / 1.5 && masks >= 128.0 && mib <= 16.0 && next < 0.01;
+    let text = format!(
+        "{}, {slower:.2} times slower than traffic of one mask, {masks:.0} masks, {mib:.1} MiB more; traffic with a new mask missed {:.2} % in the first second after it, \
+         {:.2} % in the next, {kept:.2} of the rate before",
+        shown(ratio),
+        100.0 * first,
+        100.0 * next
+    );
+    Ok(verdict(good, text))
 }

@@ -7,7 +7,7 @@
 use super::ClassifyBench;
 use super::ports::{Phase, Slice};
 use super::switch::{Plan, Ran, Subject, check_rules, run_once};
-use super::traffic::Traffic;
+use super::traffic::{Flood, Traffic};
 use crate::bench::report::Report;
 use crate::bench::statistics::median;
 use crate::json::{Measurement, Params};
@@ -16,8 +16,6 @@ use anyhow::{Context as _, Result};
 use std::time::Duration;
 use tidemill_switch::Counter;
 
-/// The rule that floods live by.
-const RULE: &str = "priority=200,dl_src=02:66:66:66:66:66 actions=drop\n";
 /// The traffic cases unless others are asked for. The first one's results have the name of the flood alone.
 pub(super) const USUAL: [&str; 2] = ["few", "rules-100k"];
 /// Of 256 packets so many are the flood's.
@@ -55,7 +53,7 @@ pub(super) fn measure(
             v6: false,
             phases: vec![phase(seconds / 4, 0), phase(seconds, 0), phase(seconds, share), phase(seconds, 0)],
             slice: seconds / SLICES,
-            extra: RULE,
+            flood: Flood::Megaflows,
             section: args.section(),
             seed: args.seed,
         };
@@ -113,15 +111,7 @@ const METRICS: [&str; 10] = [
 
 fn figures_of(ran: &Ran) -> [f64; METRICS.len()] {
     let slices = ran.measured.slices();
-    let rates = |phase| -> Vec<f64> {
-        let of = slices.iter().filter(|slice| slice.phase == phase && slice.packets > 0);
-        of.map(Slice::mpps).collect()
-    };
-    // Slices that somebody else's work has hit do not count.
-    let [before, flood, after] = [BEFORE, FLOOD, AFTER].map(|phase| median(&rates(phase)));
-    let resident = ran.measured.resident_mib();
-    let at = |phase: usize| resident.get(phase).copied().unwrap_or_default();
-    let grown_mib = (at(FLOOD) - at(BEFORE)).max(0.0);
+    let [before, flood, after] = [BEFORE, FLOOD, AFTER].map(|phase| ran.usual_mpps(phase));
     [
         before,
         flood,
@@ -130,7 +120,7 @@ fn figures_of(ran: &Ran) -> [f64; METRICS.len()] {
         recovery_ms(&slices, before),
         ran.count(Counter::Megaflows),
         ran.count(Counter::Masks),
-        grown_mib,
+        ran.grown_mib(BEFORE, FLOOD),
         ran.share(FLOOD, Counter::TurnedAway),
         ran.share(FLOOD, Counter::Spared),
     ]

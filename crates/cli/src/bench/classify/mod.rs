@@ -2,6 +2,7 @@
 
 mod flood;
 mod layers;
+mod masks;
 mod ports;
 mod runner;
 mod sets;
@@ -24,7 +25,7 @@ use switch::Plan;
 use tidemill_classify::cache::Settings;
 use tidemill_lookup::cycles;
 use tidemill_switch::SwitchSection;
-use traffic::{TRAFFIC, Traffic};
+use traffic::{Flood, TRAFFIC, Traffic};
 
 /// Arguments of `bench classify`.
 #[derive(Args)]
@@ -38,7 +39,9 @@ use traffic::{TRAFFIC, Traffic};
     updates   changes of rules a second on these sets, published one by one (kups) and 64 at once (kups_64), while a reader on\n            \
     another thread looks up bursts of 256\n  \
     flood     packets of which each makes a megaflow: how much slower, what memory, how soon over; beside the traffic of few and rules-100k (20 masks),\n            \
-    or of --traffic\n\n\
+    or of --traffic\n  \
+    masks     packets of which each may want another of hundreds of masks, 80 rules: how much slower than the traffic of few by these rules, and than the\n            \
+    rules without caches; then that traffic where its mask is new: what the caches miss in the first second after the flood, and in the next\n\n\
     Lookups of rule sets are held to the oracle's one by one; of traffic a sample of its flows, and every packet by the counters of its rule;\n  \
     after changes a sample. A wrong answer ends the benchmark.\n\n\
     Figures:\n  halo-3    cycles of a packet by layer, with the paper's numbers\n\n\
@@ -47,7 +50,7 @@ use traffic::{TRAFFIC, Traffic};
     tidemill bench classify --case sets,updates --rules acl1.rules.zst --trace acl1.trace.zst --json")]
 pub(crate) struct ClassifyBench {
     /// What is asked for
-    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["traffic", "caches", "sets", "updates", "flood"])]
+    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["traffic", "caches", "sets", "updates", "flood", "masks"])]
     cases: Vec<Case>,
     /// A figure of the paper, instead of the cases
     #[arg(long, value_enum, value_name = "NAME", conflicts_with = "cases")]
@@ -76,7 +79,7 @@ pub(crate) struct ClassifyBench {
     /// Signatures that a cache has room for; 0 for none
     #[arg(long, value_name = "N", default_value_t = Settings::default().signatures)]
     signatures: usize,
-    /// Seconds of a run of traffic; a phase of a flood has twice, changes of rules half of it
+    /// Seconds of a run of traffic; a phase of a flood has twice, changes of rules half of it; what comes after one of masks has two seconds
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// Runs; figures are medians over them [default: 5, with --quick 3]
@@ -110,6 +113,8 @@ enum Case {
     Updates,
     /// A megaflow for each packet
     Flood,
+    /// A mask for each packet
+    Masks,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -204,6 +209,10 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
         let progress = Progress::new("bench classify, flood", steps as u64);
         flood::measure(args, &traffic, &progress, &mut report)?;
     }
+    if args.asks(Case::Masks) {
+        let progress = Progress::new("bench classify, masks", (masks::RUNS * args.runs()) as u64);
+        masks::measure(args, &progress, &mut report)?;
+    }
     Ok(true)
 }
 
@@ -223,7 +232,7 @@ fn splits(args: &ClassifyBench, machine: &Machine, traffic: &[Traffic], report: 
                     Phase { duration: seconds, flood: 0, timed: true },
                 ],
                 slice: seconds,
-                extra: "",
+                flood: Flood::None,
                 section: args.section(),
                 seed: args.seed,
             };

@@ -46,7 +46,7 @@ pub(super) struct Measured {
     timed_packets: AtomicU64,
     ticks: [AtomicU64; Layer::ALL.len()],
     slices: Mutex<Vec<Slice>>,
-    /// Packets of each rule; the flood's among them.
+    /// Packets of each rule, the flood's rules first.
     sent: Mutex<Vec<u64>>,
     /// What the process had in memory at the end of each phase, MiB.
     resident_mib: Mutex<Vec<f64>>,
@@ -61,7 +61,7 @@ impl Measured {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Packets of each rule, from the start to the end.
+    /// Packets of each rule, the flood's rules first, from the start to the end.
     pub(super) fn sent(&self) -> Vec<u64> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -128,7 +128,6 @@ impl Laps for Watch {
 pub(super) struct Front {
     frames: Frames,
     flows: u32,
-    rules: u32,
     phases: Vec<Phase>,
     /// Phases are looked at in slices of so long.
     slice: Duration,
@@ -155,7 +154,7 @@ pub(super) type Read = Box<dyn Fn() -> Counters + Send>;
 
 impl Front {
     pub(super) fn new(
-        (frames, flows, rules): (Frames, u32, u32),
+        (frames, flows): (Frames, u32),
         phases: Vec<Phase>,
         slice: Duration,
         seed: u64,
@@ -163,9 +162,9 @@ impl Front {
     ) -> Self {
         let slices = phases.iter().map(|phase| phase.duration.div_duration_f64(slice) as usize + 2).sum();
         Front {
+            sent: vec![0; frames.rules() as usize],
             frames,
             flows,
-            rules,
             phases,
             slice,
             random: Random::new(seed),
@@ -175,7 +174,6 @@ impl Front {
             given: 0,
             timed: 0,
             slices: Vec::with_capacity(slices),
-            sent: vec![0; rules as usize],
             resident_mib: Vec::new(),
             read,
             counted: Vec::new(),
@@ -226,15 +224,14 @@ impl Port for Front {
             packet.set_len(len);
             let bits = self.random.bits();
             let flow = (((bits >> 32) * u64::from(self.flows)) >> 32) as u32;
-            let flow = if bits & 0xff < flood {
+            let rule = if bits & 0xff < flood {
                 self.flooded += 1;
-                self.frames.write_flood(self.flooded, packet.data_mut());
-                (self.flooded as u32) % self.flows
+                self.frames.write_flood(self.flooded, packet.data_mut())
             } else {
                 self.frames.write(flow, packet.data_mut());
-                flow
+                self.frames.rule(flow)
             };
-            self.sent[(flow % self.rules) as usize] += 1;
+            self.sent[rule as usize] += 1;
             self.counters.rx.count(len);
             self.given += 1;
         }

@@ -5,7 +5,7 @@ use super::ClassifyBench;
 use super::ports::Phase;
 use super::sets::{BURST, beside_a_reader};
 use super::switch::{Plan, Subject, check_rules, run_once};
-use super::traffic::TRAFFIC;
+use super::traffic::{Flood, TRAFFIC};
 use crate::bench::pass::{BLOCK, Checksum};
 use crate::classify::read;
 use crate::json;
@@ -112,7 +112,7 @@ fn traffic(args: &ClassifyBench) -> Result<bool> {
             v6: false,
             phases: vec![phase; 2],
             slice: seconds,
-            extra: "",
+            flood: Flood::None,
             section: args.section(),
             seed: args.seed,
         };

@@ -5,7 +5,7 @@
 use super::ClassifyBench;
 use super::ports::PORTS;
 use super::structures::{Kind, Structure, build};
-use super::traffic::{Frames, LONGEST, Traffic};
+use super::traffic::{Flood, Frames, LONGEST, Traffic};
 use crate::bench::pass::{BLOCK, Checksum};
 use crate::bench::report::Report;
 use crate::classify::{Pair, collect, read};
@@ -117,7 +117,7 @@ pub(super) fn sets(args: &ClassifyBench) -> Result<Vec<Set>> {
 
 /// The keys and rules of a traffic case: what the caches alone make of it.
 pub(super) fn of_traffic(args: &ClassifyBench, traffic: Traffic) -> Result<Set> {
-    let frames = Frames::new(traffic, false, args.seed)?;
+    let frames = Frames::new(traffic, Flood::None, false, args.seed)?;
     let ports = PortNames(PORTS.map(str::to_owned).to_vec());
     let rules = read_flows(traffic.text(false).as_bytes(), &ports)?.into_iter().filter_map(|(_, item)| {
         let Item::Flow(flow) = item else { return None };
@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn traffic_is_drawn_from_all_flows_and_anew_for_every_pass() {
         let traffic = Traffic { flows: 3000, ..TRAFFIC[3] };
-        let frames = Frames::new(traffic, false, 7).unwrap();
+        let frames = Frames::new(traffic, Flood::None, false, 7).unwrap();
         let ranks = (0..traffic.rules).map(|id| Rank::new(100, RuleId(id))).collect();
         let drawn = Drawn { traffic, frames, ranks, seed: 7, quick: true };
         let all = |pass| {

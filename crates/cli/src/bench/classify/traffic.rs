@@ -1,4 +1,4 @@
-//! The five traffic cases of HALO's Figure 3, and their frames.
+//! The five traffic cases of HALO's Figure 3, the floods, and their frames.
 //!
 //! The paper (ISCA 2019, section 3.2) has three scenarios in five configurations: few flows (under 100,000), many flows (100,000 to a million)
 //! with 1 to 10 rules, many flows with 20 hot rules; the shortest UDP packets. Which numbers its five are it does not say: ours are the ends of
@@ -32,8 +32,8 @@ pub(super) const TRAFFIC: [Traffic; 5] = [
     Traffic { name: "rules-1M", flows: 1_000_000, rules: 20, paper_cycles: Some(993) },
 ];
 
-/// The priority of these rules; floods have a rule above them.
-pub(super) const PRIORITY: u32 = 100;
+/// The priority of these rules; floods have theirs above them.
+const PRIORITY: u32 = 100;
 /// The longest frame.
 pub(super) const LONGEST: usize = FRAME6;
 
@@ -74,26 +74,97 @@ impl Traffic {
     }
 }
 
+/// What floods there are. Each lives by rules of its own, which traffic never meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flood {
+    /// None.
+    None,
+    /// One rule asks for a MAC address, and the traffic's packets come each from another one: each makes a megaflow.
+    Megaflows,
+    /// Networks inside one another that sources and destinations are in, and ranges of ports. How many leading bits a packet's addresses share with theirs is drawn anew
+    /// for each: so many masks are wanted. For IPv4 only.
+    Masks,
+}
+
+/// All networks of [`Flood::Masks`] have these addresses. Each begins with a bit that traffic has not.
+const SOURCES: u32 = 0xaaaa_aaaa;
+const DESTINATIONS: u32 = 0xd555_5555;
+/// The ranges of ports are of sources that share so many bits.
+const WITH_PORTS: u32 = 8;
+/// Ranges: of so many ports from 2, 4, 8 and so on.
+const RANGES: u32 = 15;
+const RANGE: u16 = 4;
+/// Networks of each address: of each length from 1 on.
+const NETWORKS: u32 = 32;
+
+impl Flood {
+    /// Its rules, by falling priority.
+    pub(super) fn text(self) -> String {
+        match self {
+            Flood::None => return String::new(),
+            Flood::Megaflows => return "priority=200,dl_src=02:66:66:66:66:66 actions=drop\n".to_owned(),
+            Flood::Masks => {}
+        }
+        let network = |address: u32, bits: u32| {
+            let rest = u32::MAX.checked_shr(bits).unwrap_or(0);
+            format!("{}/{bits}", Ipv4Addr::from(address & !rest))
+        };
+        let mut text = String::new();
+        for n in (1..=RANGES).rev() {
+            let (first, last) = (1_u16 << n, (1_u16 << n) + RANGE - 1);
+            let (priority, source) = (3000 + n, network(SOURCES, WITH_PORTS));
+            // Writing to a string does not fail.
+            let _ =
+                writeln!(text, "priority={priority},udp,nw_src={source},tp_src={first}-{last} actions=out");
+        }
+        for (field, address, above) in [("nw_dst", DESTINATIONS, 2000), ("nw_src", SOURCES, 1000)] {
+            for bits in (1..=NETWORKS).rev() {
+                let (priority, network) = (above + bits, network(address, bits));
+                let _ = writeln!(text, "priority={priority},udp,{field}={network} actions=out");
+            }
+        }
+        text
+    }
+
+    /// How many rules that are.
+    pub(super) fn rules(self) -> u32 {
+        match self {
+            Flood::None => 0,
+            Flood::Megaflows => 1,
+            Flood::Masks => RANGES + 2 * NETWORKS,
+        }
+    }
+}
+
+/// An address that shares so many leading bits with this one, and no more.
+#[inline(always)]
+fn sharing(address: u32, bits: u32, random: u32) -> u32 {
+    let rest = u32::MAX.checked_shr(bits).unwrap_or(0);
+    let next = rest ^ rest >> 1;
+    (address & !rest) | (!address & next) | (random & rest >> 1)
+}
+
 /// Writes frames of flows.
 #[derive(Debug, Clone)]
 pub(super) struct Frames {
     traffic: Traffic,
+    flood: Flood,
     v6: bool,
     template: [u8; LONGEST],
     seed: u64,
 }
 
-/// Any 32 bits, for each number others.
+/// Any of these last bits, for each number of so many bits others.
 #[inline(always)]
-fn scattered(n: u32) -> u32 {
+fn scattered(n: u32, bits: u32) -> u32 {
     // Odd factors and shifts are undone by others: a bijection (MurmurHash3's end).
-    let n = (n ^ n >> 16).wrapping_mul(0x85eb_ca6b);
-    let n = (n ^ n >> 13).wrapping_mul(0xc2b2_ae35);
+    let n = (n ^ n >> 16).wrapping_mul(0x85eb_ca6b) & bits;
+    let n = (n ^ n >> 13).wrapping_mul(0xc2b2_ae35) & bits;
     n ^ n >> 16
 }
 
 impl Frames {
-    pub(super) fn new(traffic: Traffic, v6: bool, seed: u64) -> Result<Self> {
+    pub(super) fn new(traffic: Traffic, flood: Flood, v6: bool, seed: u64) -> Result<Self> {
         let mut template = [0; LONGEST];
         template[..12].copy_from_slice(&MACS);
         template[12..14].copy_from_slice(if v6 { &[0x86, 0xdd] } else { &[8, 0] });
@@ -113,7 +184,18 @@ impl Frames {
         };
         let end = if v6 { FRAME6 } else { FRAME4 };
         template[at + 4..at + 6].copy_from_slice(&((end - at) as u16).to_be_bytes());
-        Ok(Frames { traffic, v6, template, seed })
+        Ok(Frames { traffic, flood, v6, template, seed })
+    }
+
+    /// The place of a flow's rule among all of them: the flood's are before those of the traffic.
+    #[inline(always)]
+    pub(super) fn rule(&self, flow: u32) -> u32 {
+        self.flood.rules() + self.traffic.rule(flow)
+    }
+
+    /// All rules, the flood's too.
+    pub(super) fn rules(&self) -> u32 {
+        self.flood.rules() + self.traffic.rules
     }
 
     /// The length of a frame.
@@ -128,7 +210,8 @@ impl Frames {
         let bits = mix(u64::from(flow) ^ self.seed << 32);
         let open = u32::MAX >> (8 + length(rule));
         let destination = (FIRST + rule) << 24 | bits as u32 & open;
-        let source = scattered(flow);
+        // The flood's networks begin with the other bit: then each of the traffic's rules is one mask.
+        let source = scattered(flow, if self.flood == Flood::Masks { u32::MAX >> 1 } else { u32::MAX });
         let ports = ((bits >> 32) as u32 | 0x0400_0400).to_be_bytes();
         if self.v6 {
             let Some(bytes) = bytes.first_chunk_mut::<FRAME6>() else { return };
@@ -140,6 +223,11 @@ impl Frames {
             bytes[54..58].copy_from_slice(&ports);
             return;
         }
+        self.write4([source, destination], ports, bytes);
+    }
+
+    #[inline(always)]
+    fn write4(&self, [source, destination]: [u32; 2], ports: [u8; 4], bytes: &mut [u8]) {
         let Some(bytes) = bytes.first_chunk_mut::<FRAME4>() else { return };
         bytes.copy_from_slice(&self.template[..FRAME4]);
         bytes[26..30].copy_from_slice(&source.to_be_bytes());
@@ -152,10 +240,41 @@ impl Frames {
         bytes[18..20].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     }
 
-    /// The same from a source that never was before: its MAC address has the number.
+    /// A frame of the flood, for each number another one. Returns the place of its rule.
     #[inline(always)]
-    pub(super) fn write_flood(&self, number: u64, bytes: &mut [u8]) {
-        self.write(number as u32 % self.traffic.flows, bytes);
+    pub(super) fn write_flood(&self, number: u64, bytes: &mut [u8]) -> u32 {
+        if self.flood == Flood::Masks {
+            return self.write_masks(number, bytes);
+        }
+        let flow = number as u32 % self.traffic.flows;
+        self.write(flow, bytes);
+        self.write_source(number, bytes);
+        self.rule(flow)
+    }
+
+    /// Addresses that share any number of bits with the networks', the source at least one; any ports.
+    #[inline(always)]
+    fn write_masks(&self, number: u64, bytes: &mut [u8]) -> u32 {
+        let (drawn, random) = (mix(number), mix(!number));
+        let (in_source, in_destination) = (1 + (drawn as u32 & 31), (drawn >> 32) as u32 % (NETWORKS + 1));
+        let source = sharing(SOURCES, in_source, random as u32);
+        let destination = sharing(DESTINATIONS, in_destination, (random >> 32) as u32);
+        let [port, other] = [(drawn >> 5) as u16, (drawn >> 16) as u16];
+        let [a, b] = port.to_be_bytes();
+        let [c, d] = other.to_be_bytes();
+        self.write4([source, destination], [a, b, c, d], bytes);
+        // Ranges begin at powers of two and hold none; the first two touch each other, and the later one wins.
+        let range = port.checked_ilog2().filter(|&n| n > 0 && port - (1 << n) < RANGE);
+        match range {
+            Some(n) if in_source >= WITH_PORTS => RANGES - n,
+            _ if in_destination > 0 => RANGES + NETWORKS - in_destination,
+            _ => RANGES + 2 * NETWORKS - in_source,
+        }
+    }
+
+    /// A source that never was before: its MAC address has the number.
+    #[inline(always)]
+    fn write_source(&self, number: u64, bytes: &mut [u8]) {
         let Some(mac) = bytes.get_mut(6..12) else { return };
         // A local address, no group's; a bijection on what is left of 40 bits.
         let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15 | 1) & 0xff_ffff_ffff;
@@ -173,7 +292,7 @@ mod tests {
     fn a_flows_frame_is_whole_and_of_its_rule() {
         for v6 in [false, true] {
             let traffic = TRAFFIC[4];
-            let frames = Frames::new(traffic, v6, 7).unwrap();
+            let frames = Frames::new(traffic, Flood::Megaflows, v6, 7).unwrap();
             let mut bytes = [0; LONGEST];
             let bytes = &mut bytes[..frames.len()];
             let mut keys = HashSet::new();
