@@ -263,7 +263,7 @@ impl Frames {
         let [a, b] = port.to_be_bytes();
         let [c, d] = other.to_be_bytes();
         self.write4([source, destination], [a, b, c, d], bytes);
-        // Ranges begin at powers of two and hold none; the first two touch each other, and the later one wins.
+        // A port that is in two ranges is of the one that begins at its highest bit.
         let range = port.checked_ilog2().filter(|&n| n > 0 && port - (1 << n) < RANGE);
         match range {
             Some(n) if in_source >= WITH_PORTS => RANGES - n,
