@@ -107,6 +107,14 @@ pub enum BookError {
     /// A bucket's actions.
     #[error("group {0}: buckets take no groups and no meters")]
     InBucket(u32),
+    /// A rule, a group or a meter that the file has in an earlier line. Which of them counts would be a guess.
+    #[error("this {what} is in line {first} already: take one of them out")]
+    Twice {
+        /// What it is.
+        what: &'static str,
+        /// The line, from 1.
+        first: usize,
+    },
     /// As many rules as there can be.
     #[error("no room for another rule: there are {0}, as many as there can be")]
     Full(usize),

@@ -1,8 +1,8 @@
 //! Many rules at once: all of a file, or nothing of it.
 
+use super::Meter;
 use super::action::Action;
 use super::book::{BookError, FlowFilter, Pipeline, Why, check_group};
-use super::{FlowSpec, Meter};
 use crate::flows::{Item, Place};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -34,6 +34,14 @@ pub struct Loaded {
     pub kept: usize,
     /// Rules that have gone.
     pub removed: usize,
+}
+
+/// Refuses what an earlier line has said.
+fn once(what: &'static str, before: Option<usize>, place: &Place, item: &Item) -> Result<(), LoadError> {
+    match before {
+        None => Ok(()),
+        Some(first) => Err(LoadError::at(place, item, BookError::Twice { what, first })),
+    }
 }
 
 impl Pipeline {
@@ -127,23 +135,26 @@ impl Pipeline {
         };
         let groups = used(|action| if let Action::Group(n) = action { Some(*n) } else { None }, &group);
         let meters = used(|action| if let Action::Meter(n) = action { Some(*n) } else { None }, &meter);
-        // Each rule that is put in takes a number, and what it replaces gives none back before workers have seen that. A file may say one rule
-        // several times, each time otherwise: what counts is what is there by then.
-        let (mut rules, mut by_then) = (0, HashMap::<_, &FlowSpec>::new());
+        // Each rule that is put in takes a number, and what it replaces gives none back before workers have seen that.
+        let (mut rules, mut lines) = (0, HashMap::new());
+        let (mut group_lines, mut meter_lines) = (HashMap::new(), HashMap::new());
         for (place, item) in items {
             match item {
                 Item::Flow(spec) => {
                     self.check_with(spec, &|n| groups.contains(&n), &|n| meters.contains(&n))
                         .map_err(|error| LoadError::at(place, item, error))?;
-                    let same = (spec.table, spec.priority, spec.matches);
-                    let before = by_then.insert(same, &**spec);
-                    let there = || self.same(spec).and_then(|id| self.flow(id)).map(|flow| &flow.spec);
-                    rules += usize::from(before.or_else(there).is_none_or(|known| *known != **spec));
+                    let before = lines.insert((spec.table, spec.priority, spec.matches), place.line);
+                    once("rule", before, place, item)?;
+                    let there = self.same(spec).and_then(|id| self.flow(id));
+                    rules += usize::from(there.is_none_or(|flow| flow.spec != **spec));
                 }
                 Item::Group(number, group) => {
+                    once("group", group_lines.insert(*number, place.line), place, item)?;
                     check_group(*number, group).map_err(|error| LoadError::at(place, item, error))?;
                 }
-                Item::Meter(..) => {}
+                Item::Meter(number, _) => {
+                    once("meter", meter_lines.insert(*number, place.line), place, item)?;
+                }
             }
         }
         if rules > self.room()

@@ -151,28 +151,28 @@ fn a_file_that_changes_too_much_at_once_is_told_so() {
 }
 
 #[test]
-fn a_file_that_says_a_rule_twice_is_taken_whole_or_not_at_all() {
+fn a_file_says_each_rule_group_and_meter_once() {
     use crate::flows::read_flows;
     let read = |text: &str| read_flows(text.as_bytes(), &PortNames::default()).unwrap();
-    let there = |book: &Pipeline| shown(book).join("; ");
-    let twice = "priority=1 actions=2\npriority=1 actions=1\n";
-    for (rules, fits) in [(2, false), (3, true)] {
-        let domain = Domain::new();
-        let mut book = pipeline(&domain, rules);
-        add(&mut book, "priority=1 actions=1");
-        book.commit();
-        // The second line is as what is there before the first.
-        let loaded = book.load(read(twice), false, 0);
-        assert_eq!(loaded.is_ok(), fits, "{loaded:?}");
-        assert_eq!(there(&book), "table=0,priority=1 actions=output:1");
-        let version = book.snapshot().version();
-        assert_eq!(book.commit() > version, fits, "all or nothing");
-    }
-    // What is there already takes no room, however often it is said.
     let domain = Domain::new();
-    let mut book = pipeline(&domain, 1);
-    let same = "priority=1 actions=1\npriority=1 actions=1\n";
-    assert_eq!(book.load(read(same), false, 0), Ok(Loaded { added: 1, kept: 1, removed: 0 }));
+    let mut book = pipeline(&domain, 10);
+    let meter = "meter=2,pktps,band=type=drop,rate=";
+    let meters = format!("ip actions=1\n{meter}5\n{meter}6\n");
+    for (text, line, column, what, first) in [
+        ("priority=1 actions=2\n\n  table=0,priority=1 actions=1\n", 3, 3, "rule", 1),
+        ("# a comment\nip actions=1\nip actions=1\n", 3, 1, "rule", 2),
+        ("group_id=2,type=all\ngroup_id=1,type=all\ngroup_id=2,type=select\n", 3, 1, "group", 1),
+        (meters.as_str(), 3, 1, "meter", 2),
+    ] {
+        for replace in [false, true] {
+            let error = BookError::Twice { what, first };
+            assert_eq!(book.load(read(text), replace, 0), Err(LoadError { line, column, error }), "{text}");
+        }
+    }
+    assert_eq!((book.flows().len(), book.shared().groups.len()), (0, 0));
+    // Of another priority, and in another table, it is another rule.
+    let text = "priority=1 actions=2\npriority=2 actions=1\ntable=1,priority=1 actions=2\n";
+    assert_eq!(book.load(read(text), false, 0), Ok(Loaded { added: 3, kept: 0, removed: 0 }));
 }
 
 #[test]
