@@ -19,6 +19,7 @@ use crate::pipeline::{Entry, Shared};
 use crate::rule::{Match, Rank, Rule, RuleId};
 use crate::rules::{Full, RuleSet};
 use crate::tuple::{Grouping, TupleSpace};
+use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -267,7 +268,7 @@ impl LiveRules {
     /// # Errors
     /// See [`Full`].
     pub fn insert(&mut self, rule: Rule) -> Result<RuleId, Full> {
-        self.put(rule, None)
+        self.put(0, rule, None)
     }
 
     /// Puts a rule with instructions into one of the tables. One of a table that there is not goes nowhere and says [`Full`].
@@ -275,15 +276,35 @@ impl LiveRules {
     /// # Errors
     /// See [`Full`].
     pub fn insert_entry(&mut self, rule: Rule, entry: Entry) -> Result<RuleId, Full> {
+        self.insert_entry_from(0, rule, entry)
+    }
+
+    /// The same, with a number of at least `least`, which is at most one more than that of another rule.
+    ///
+    /// # Errors
+    /// See [`Full`]; there may be room for a lower number.
+    pub fn insert_entry_from(&mut self, least: u32, rule: Rule, entry: Entry) -> Result<RuleId, Full> {
         if usize::from(entry.table) >= self.snapshot().tables.len() {
             return Err(Full(self.set.len()));
         }
-        self.put(rule, Some(Arc::new(entry)))
+        self.put(least, rule, Some(Arc::new(entry)))
     }
 
-    fn put(&mut self, rule: Rule, entry: Option<Arc<Entry>>) -> Result<RuleId, Full> {
+    /// The number that the next rule gets.
+    pub fn next_number(&mut self) -> u32 {
         self.release();
-        let id = self.set.insert(rule)?;
+        self.set.next_number()
+    }
+
+    /// What a rule counts goes on under the number of one that has just been put in for it.
+    pub fn inherit(&mut self, from: RuleId, to: RuleId) {
+        self.counters.heirs.insert(from, to);
+        self.counters.heirlooms.insert(to, from);
+    }
+
+    fn put(&mut self, least: u32, rule: Rule, entry: Option<Arc<Entry>>) -> Result<RuleId, Full> {
+        self.release();
+        let id = self.set.insert_from(least, rule)?;
         self.counters.restart(id);
         if entry.is_some() || self.entries.len() > id.0 as usize {
             let places = self.entries.len().max(id.0 as usize + 1);
@@ -328,6 +349,7 @@ impl LiveRules {
     fn release(&mut self) {
         let domain = self.publisher.domain().clone();
         while let Some((_, id)) = self.gone.pop_front_if(|(since, _)| domain.passed(*since)) {
+            self.counters.settle(id);
             self.set.release(id);
         }
     }
@@ -380,6 +402,22 @@ pub struct Hits {
     pub bytes: u64,
 }
 
+impl Hits {
+    fn with(self, other: Hits) -> Hits {
+        Hits {
+            packets: self.packets.wrapping_add(other.packets),
+            bytes: self.bytes.wrapping_add(other.bytes),
+        }
+    }
+
+    fn without(self, other: Hits) -> Hits {
+        Hits {
+            packets: self.packets.wrapping_sub(other.packets),
+            bytes: self.bytes.wrapping_sub(other.bytes),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Cell {
     packets: AtomicU64,
@@ -399,11 +437,21 @@ pub struct Counters {
     most: usize,
     /// What a number's rules before this one had counted.
     before: Vec<Hits>,
+    /// Of numbers whose rule has another one now, and that workers may still count under: the new ones.
+    heirs: HashMap<RuleId, RuleId>,
+    /// The other way round.
+    heirlooms: HashMap<RuleId, RuleId>,
 }
 
 impl Counters {
     fn new(most: usize) -> Self {
-        Counters { workers: Vec::new(), most, before: Vec::new() }
+        Counters {
+            workers: Vec::new(),
+            most,
+            before: Vec::new(),
+            heirs: HashMap::new(),
+            heirlooms: HashMap::new(),
+        }
     }
 
     /// The column of another worker: 16 bytes for each rule that there can be.
@@ -415,18 +463,23 @@ impl Counters {
 
     fn sum(&self, id: RuleId) -> Hits {
         let cells = self.workers.iter().filter_map(|cells| cells.get(id.0 as usize));
-        cells.map(Cell::read).fold(Hits::default(), |sum, hits| Hits {
-            packets: sum.packets.wrapping_add(hits.packets),
-            bytes: sum.bytes.wrapping_add(hits.bytes),
-        })
+        cells.map(Cell::read).fold(Hits::default(), Hits::with)
     }
 
-    /// What a rule has counted. Workers count on meanwhile.
+    /// What a rule has counted, under all its numbers. Workers count on meanwhile.
     pub fn get(&self, id: RuleId) -> Hits {
         let (now, before) = (self.sum(id), self.before.get(id.0 as usize).copied().unwrap_or_default());
-        Hits {
-            packets: now.packets.wrapping_sub(before.packets),
-            bytes: now.bytes.wrapping_sub(before.bytes),
+        let own = now.without(before);
+        self.heirlooms.get(&id).map_or(own, |&from| own.with(self.get(from)))
+    }
+
+    /// Nobody counts under a number any more: what was counted under it is its heir's own.
+    fn settle(&mut self, id: RuleId) {
+        let Some(to) = self.heirs.remove(&id) else { return };
+        self.heirlooms.remove(&to);
+        let hits = self.get(id);
+        if let Some(before) = self.before.get_mut(to.0 as usize) {
+            *before = before.without(hits);
         }
     }
 

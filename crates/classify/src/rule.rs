@@ -136,6 +136,26 @@ impl Match {
         self
     }
 
+    /// The ports that it asks for, as one range: one with a mask that is no port's has all that its range has.
+    pub(crate) fn span(&self, side: Side) -> PortRange {
+        let field = side.field();
+        if self.mask.get(field) == 0xffff {
+            let port = self.value.get(field) as u16;
+            return PortRange { first: port, last: port };
+        }
+        self.ports[side as usize]
+    }
+
+    /// Whether a packet may match both. Where a range meets a mask of the same port, it is not looked at closer.
+    pub(crate) fn may_meet(&self, other: &Match) -> bool {
+        let differ = |i: usize| (self.value.0[i] ^ other.value.0[i]) & self.mask.0[i] & other.mask.0[i] != 0;
+        let ports = [Side::Source, Side::Destination].into_iter().all(|side| {
+            let (one, two) = (self.span(side), other.span(side));
+            one.first <= two.last && two.first <= one.last
+        });
+        ports && !(0..WORDS).any(differ)
+    }
+
     /// From what the others say of one.
     pub(crate) fn from_parts(value: Key, mask: Mask, ports: [PortRange; 2]) -> Self {
         Match { value, mask, ports }

@@ -1,6 +1,7 @@
 //! The rules themselves: the owner of truth, from which structures are made.
 
 use crate::rule::{Rank, Rule, RuleId};
+use std::collections::BTreeSet;
 
 /// There are as many rules as there can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +22,7 @@ enum Slot {
 #[derive(Debug, Clone)]
 pub struct RuleSet {
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    free: BTreeSet<u32>,
     len: usize,
     most: usize,
 }
@@ -29,7 +30,7 @@ pub struct RuleSet {
 impl RuleSet {
     /// No rules, and room for `most` (2^32 - 1 at most).
     pub fn new(most: usize) -> Self {
-        RuleSet { slots: Vec::new(), free: Vec::new(), len: 0, most: most.min(u32::MAX as usize) }
+        RuleSet { slots: Vec::new(), free: BTreeSet::new(), len: 0, most: most.min(u32::MAX as usize) }
     }
 
     /// Rules of a list, numbered from 0 on.
@@ -45,8 +46,20 @@ impl RuleSet {
     /// # Errors
     /// See [`Full`].
     pub fn insert(&mut self, rule: Rule) -> Result<RuleId, Full> {
-        let id = match self.free.pop() {
-            Some(id) => id,
+        self.insert_from(0, rule)
+    }
+
+    /// The same, with a number of at least `least`, which is at most one more than that of another rule.
+    ///
+    /// # Errors
+    /// See [`Full`]; there may be room for a lower number.
+    pub fn insert_from(&mut self, least: u32, rule: Rule) -> Result<RuleId, Full> {
+        let free = self.free.range(least..).next().copied();
+        let id = match free {
+            Some(id) => {
+                self.free.remove(&id);
+                id
+            }
             None if self.slots.len() < self.most => {
                 self.slots.push(Slot::Free);
                 self.slots.len() as u32 - 1
@@ -71,7 +84,7 @@ impl RuleSet {
     pub fn release(&mut self, id: RuleId) {
         if let Some(slot @ Slot::Gone) = self.slots.get_mut(id.0 as usize) {
             *slot = Slot::Free;
-            self.free.push(id.0);
+            self.free.insert(id.0);
         }
     }
 
@@ -94,6 +107,11 @@ impl RuleSet {
     /// The rank of a rule.
     pub fn rank(&self, id: RuleId) -> Option<Rank> {
         self.get(id).map(|rule| Rank::new(rule.priority, id))
+    }
+
+    /// The number that the next rule gets: the lowest.
+    pub fn next_number(&self) -> u32 {
+        self.free.first().copied().unwrap_or(self.slots.len() as u32)
     }
 
     /// How many could be put in now.

@@ -175,6 +175,13 @@ fn within(one: &Match, other: &Match) -> bool {
     ports && other.mask().within(one.mask()) && one.value().masked(other.mask()) == *other.value()
 }
 
+/// What OpenFlow knows a rule by.
+type Likeness = (u8, u16, Match);
+
+fn likeness(spec: &FlowSpec) -> Likeness {
+    (spec.table, spec.priority, spec.matches)
+}
+
 /// The rules of a switch with their groups and meters. See the [module](self).
 pub struct Pipeline {
     pub(super) rules: LiveRules,
@@ -182,7 +189,7 @@ pub struct Pipeline {
     pub(super) looked: Vec<usize>,
     flows: BTreeMap<RuleId, Flow>,
     /// Rules by what OpenFlow takes for the same one.
-    by_match: HashMap<(u8, u16, Match), RuleId>,
+    by_match: HashMap<Likeness, RuleId>,
     /// Rules with timeouts.
     timed: BTreeSet<RuleId>,
     shared: Shared,
@@ -304,13 +311,15 @@ impl Pipeline {
     /// # Errors
     /// What is wrong with it; then nothing has changed.
     pub fn add(&mut self, spec: FlowSpec, now_ns: u64) -> Result<RuleId, BookError> {
+        self.add_from(0, spec, now_ns)
+    }
+
+    /// The same, with a number of at least `least`, which is at most one more than that of another rule.
+    pub(super) fn add_from(&mut self, least: u32, spec: FlowSpec, now_ns: u64) -> Result<RuleId, BookError> {
         self.check(&spec)?;
-        let same = (spec.table, spec.priority, spec.matches);
-        let rule = Rule { matches: spec.matches, priority: spec.priority.into() };
-        let entry = Entry { table: spec.table, instructions: spec.instructions.clone() };
         // The new one first: without room for it the old one stays.
-        let id = self.rules.insert_entry(rule, entry).map_err(|full| BookError::Full(full.0))?;
-        if let Some(old) = self.by_match.insert(same, id) {
+        let id = self.insert(least, &spec)?;
+        if let Some(old) = self.by_match.insert(likeness(&spec), id) {
             self.rules.remove(old);
             self.flows.remove(&old);
             self.timed.remove(&old);
@@ -320,6 +329,32 @@ impl Pipeline {
         }
         self.flows.insert(id, Flow { spec, since_ns: now_ns, used_ns: now_ns, seen: 0 });
         Ok(id)
+    }
+
+    fn insert(&mut self, least: u32, spec: &FlowSpec) -> Result<RuleId, BookError> {
+        let rule = Rule { matches: spec.matches, priority: spec.priority.into() };
+        let entry = Entry { table: spec.table, instructions: spec.instructions.clone() };
+        self.rules.insert_entry_from(least, rule, entry).map_err(|full| BookError::Full(full.0))
+    }
+
+    /// Gives a rule another number, of at least `least`: its age and what it has counted stay. `None` if no such number is free; then nothing has changed.
+    pub(super) fn renumber(&mut self, old: RuleId, least: u32) -> Option<RuleId> {
+        let spec = self.flows.get(&old)?.spec.clone();
+        let id = self.insert(least, &spec).ok()?;
+        self.rules.inherit(old, id);
+        self.rules.remove(old);
+        self.by_match.insert(likeness(&spec), id);
+        if self.timed.remove(&old) {
+            self.timed.insert(id);
+        }
+        let flow = self.flows.remove(&old)?;
+        self.flows.insert(id, flow);
+        Some(id)
+    }
+
+    /// The number that the next rule gets.
+    pub(super) fn next_number(&mut self) -> u32 {
+        self.rules.next_number()
     }
 
     /// Takes rules out.
@@ -338,7 +373,7 @@ impl Pipeline {
 
     /// The number of the rule that OpenFlow takes for the same one.
     pub(super) fn same(&self, spec: &FlowSpec) -> Option<RuleId> {
-        self.by_match.get(&(spec.table, spec.priority, spec.matches)).copied()
+        self.by_match.get(&likeness(spec)).copied()
     }
 
     /// How many rules could be added now.
@@ -353,7 +388,7 @@ impl Pipeline {
             let hits = self.rules.counters().get(id);
             self.rules.remove(id);
             self.timed.remove(&id);
-            self.by_match.remove(&(flow.spec.table, flow.spec.priority, flow.spec.matches));
+            self.by_match.remove(&likeness(&flow.spec));
             gone.push(Gone { flow, why, hits });
         }
         gone

@@ -4,8 +4,10 @@ use super::Meter;
 use super::action::Action;
 use super::book::{BookError, FlowFilter, Pipeline, Why, check_group};
 use crate::flows::{Item, Place};
+use crate::rule::{Match, RuleId};
 use hashbrown::HashMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// What of a file was not taken, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +38,42 @@ pub struct Loaded {
     pub removed: usize,
 }
 
+/// Rules of a file so far, by table and priority. Of equal ones the lower number wins: so that a file means the same whatever was there before, rules that may meet
+/// get numbers that rise as the file goes on.
+struct Order {
+    places: HashMap<(u8, u16), BTreeMap<RuleId, Match>>,
+    /// Pairs that are still compared: when there were so many, the others count as such that meet.
+    left: usize,
+}
+
+/// As many take tens of milliseconds.
+const COMPARED: usize = 1 << 23;
+
+impl Default for Order {
+    fn default() -> Self {
+        Order { places: HashMap::new(), left: COMPARED }
+    }
+}
+
+impl Order {
+    /// The least number, from this one on, that is behind those of all that the rule may meet.
+    fn least(&mut self, (table, priority, matches): (u8, u16, Match), number: u32) -> u32 {
+        let Some(before) = self.places.get(&(table, priority)) else { return number };
+        let behind = (Bound::Excluded(RuleId(number)), Bound::Unbounded);
+        for (id, other) in before.range(behind).rev() {
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 || matches.may_meet(other) {
+                return id.0 + 1;
+            }
+        }
+        number
+    }
+
+    fn put(&mut self, (table, priority, matches): (u8, u16, Match), id: RuleId) {
+        self.places.entry((table, priority)).or_default().insert(id, matches);
+    }
+}
+
 /// Refuses what an earlier line has said.
 fn once(what: &'static str, before: Option<usize>, place: &Place, item: &Item) -> Result<(), LoadError> {
     match before {
@@ -45,8 +83,8 @@ fn once(what: &'static str, before: Option<usize>, place: &Place, item: &Item) -
 }
 
 impl Pipeline {
-    /// Puts items of a file in, each with its place. With `replace` all that is not in the file goes; without, timeouts of rules that are there as they
-    /// are begin anew, as OpenFlow's are when a rule is added again.
+    /// Puts items of a file in, each with its place. With `replace` all that is not in the file goes, and of rules of equal priority the earlier ones win, if there is
+    /// room for the numbers that this takes; without, timeouts of rules that are there as they are begin anew, as OpenFlow's are when a rule is added again.
     ///
     /// # Errors
     /// The first item that is wrong, by its place; then nothing has changed.
@@ -56,7 +94,8 @@ impl Pipeline {
         replace: bool,
         now_ns: u64,
     ) -> Result<Loaded, LoadError> {
-        self.check_all(&items, replace)?;
+        let new = self.check_all(&items, replace)?;
+        let mut spare = self.room().saturating_sub(new);
         let mut loaded = Loaded::default();
         let (mut groups, mut meters, mut wanted) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         // Groups and meters first: rules may stand before them.
@@ -84,21 +123,37 @@ impl Pipeline {
                 }
             }
         }
+        let mut order = Order::default();
         for (line, spec) in flows {
-            let same = self.same(&spec);
-            match same.and_then(|id| self.flow(id)).is_some_and(|flow| flow.spec == spec) {
-                true => {
-                    loaded.kept += 1;
-                    if let (false, Some(id)) = (replace, same) {
-                        self.restart(id, now_ns);
-                    }
-                    wanted.extend(same);
+            let kept = self.same(&spec).filter(|&id| self.flow(id).is_some_and(|flow| flow.spec == spec));
+            let place = (spec.table, spec.priority, spec.matches);
+            let id = match (kept, replace) {
+                (Some(id), false) => {
+                    self.restart(id, now_ns);
+                    id
                 }
-                false => {
-                    let added = self.add(spec, now_ns);
-                    wanted.insert(added.map_err(|error| LoadError { line, column: 1, error })?);
-                    loaded.added += 1;
+                (Some(id), true) => {
+                    let least = order.least(place, id.0);
+                    let other = (least != id.0 && spare > 0).then(|| self.renumber(id, least)).flatten();
+                    spare -= usize::from(other.is_some());
+                    other.unwrap_or(id)
                 }
+                (None, _) => {
+                    let least = if replace { order.least(place, self.next_number()) } else { 0 };
+                    // Where there is room for lower numbers only, the rule is worth more than its turn.
+                    let added =
+                        self.add_from(least, spec.clone(), now_ns).or_else(|_| self.add(spec, now_ns));
+                    added.map_err(|error| LoadError { line, column: 1, error })?
+                }
+            };
+            if kept.is_some() {
+                loaded.kept += 1;
+            } else {
+                loaded.added += 1;
+            }
+            wanted.insert(id);
+            if replace {
+                order.put(place, id);
             }
         }
         if replace {
@@ -115,7 +170,8 @@ impl Pipeline {
         Ok(loaded)
     }
 
-    fn check_all(&mut self, items: &[(Place, Item)], replace: bool) -> Result<(), LoadError> {
+    /// How many rules are new, or say something else than before.
+    fn check_all(&mut self, items: &[(Place, Item)], replace: bool) -> Result<usize, LoadError> {
         let group = |number: u32| {
             let new = items.iter().any(|(_, item)| matches!(item, Item::Group(n, _) if *n == number));
             new || !replace && self.shared().groups.contains_key(&number)
@@ -163,7 +219,7 @@ impl Pipeline {
             let (there, most) = (self.flows().len(), self.settings().rules);
             return Err(LoadError::at(place, item, BookError::FullAtOnce { new: rules, there, most }));
         }
-        Ok(())
+        Ok(rules)
     }
 
     /// Takes all rules, groups and meters out.

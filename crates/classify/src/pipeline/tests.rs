@@ -5,7 +5,7 @@ use crate::cache::{Cache, Settings};
 use crate::flows::{Item, PortNames, read_filter, read_flow, show_flow};
 use crate::key::{Field, Key, Mask};
 use crate::live::Hits;
-use crate::rule::RuleId;
+use crate::rule::{Rank, RuleId};
 use crate::tuple::Grouping;
 use tidemill_lookup::qsbr::Domain;
 
@@ -173,6 +173,56 @@ fn a_file_says_each_rule_group_and_meter_once() {
     // Of another priority, and in another table, it is another rule.
     let text = "priority=1 actions=2\npriority=2 actions=1\ntable=1,priority=1 actions=2\n";
     assert_eq!(book.load(read(text), false, 0), Ok(Loaded { added: 3, kept: 0, removed: 0 }));
+}
+
+/// Numbers of rules that have gone are used again, and of equal rules the lower number wins: that must not say which one is meant.
+#[test]
+fn of_equal_rules_the_earlier_one_in_the_file_wins_whatever_was_there_before() {
+    use crate::flows::read_flows;
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    let mut worker = book.worker();
+    let key = Key::ipv4(1, 2, 3, 80, 6).with(Field::MacSource, 0x0200_0000_0002);
+    let (ip, mac) = ("priority=5,ip actions=3", "priority=5,dl_src=02:00:00:00:00:02 actions=4");
+    let [longer, longest] = [",4", ",4,4"].map(|more| format!("{mac}{more}"));
+    let load = |book: &mut Pipeline, lines: &[&str]| {
+        let items = read_flows(lines.join("\n").as_bytes(), &PortNames::default()).unwrap();
+        let loaded = book.load(items, true, 0).unwrap();
+        book.commit();
+        let way = book.snapshot().walk(&key, |_| {}).0;
+        assert_eq!(book.oracle().way(&key), way);
+        (way.rules().next().unwrap(), loaded)
+    };
+    let mut number = RuleId(0);
+    for lines in [&["priority=9,arp actions=1", ip, mac][..], &[ip, &longer], &[ip, &longest]] {
+        number = load(&mut book, lines).0;
+        assert_eq!(book.flow(number).unwrap().spec, spec(ip), "{lines:?}");
+    }
+    worker.add(Rank::new(0, number), 100);
+    // The other way round: the one that moves keeps what it has counted, and what workers count that have not seen it yet.
+    let (first, loaded) = load(&mut book, &[&longest, ip]);
+    assert_eq!(book.flow(first).unwrap().spec, spec(&longest));
+    assert_eq!(loaded, Loaded { added: 0, kept: 2, removed: 0 });
+    let moved = book.same(&spec(ip)).unwrap();
+    assert!(moved > first && moved != number, "{moved:?}, {first:?}");
+    worker.add(Rank::new(0, number), 100);
+    worker.add(Rank::new(0, moved), 100);
+    let hits = Hits { packets: 3, bytes: 300 };
+    assert_eq!(book.hits(moved), hits);
+    // Its old number is another rule's, which begins with nothing.
+    let others: Vec<String> = (0..5).map(|n| format!("table=1,priority={n} actions=1")).collect();
+    let lines: Vec<&str> = [&*longest, ip].into_iter().chain(others.iter().map(String::as_str)).collect();
+    assert_eq!(load(&mut book, &lines).0, first);
+    assert_eq!(book.hits(moved), hits);
+    assert!(book.flow(number).is_some());
+    assert_eq!(book.hits(number), Hits::default());
+    // Rules that no packet matches both stay where they are.
+    let apart = ["priority=5,arp actions=3", "priority=5,ip actions=4"];
+    load(&mut book, &apart);
+    let numbers = |book: &Pipeline| apart.map(|line| book.same(&spec(line)));
+    let before = numbers(&book);
+    load(&mut book, &[apart[1], apart[0]]);
+    assert_eq!(numbers(&book), before);
 }
 
 #[test]
