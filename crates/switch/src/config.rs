@@ -34,7 +34,7 @@ pub struct SwitchSection {
     pub masks: usize,
     /// Stations that the bridge knows.
     pub stations: usize,
-    /// Seconds after which a station that was silent is forgotten, 1 to 1,000,000.
+    /// Seconds after which a station that was silent is forgotten, or up to two later, 1 to 1,000,000.
     pub station_age_s: u32,
     /// The VLANs of ports, by name. A port without an entry is in all VLANs, with tags; its packets without a tag are among themselves.
     pub vlans: BTreeMap<String, PortVlans>,

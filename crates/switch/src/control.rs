@@ -49,6 +49,9 @@ const BRIDGE: &str = "priority=0 actions=normal";
 /// Rules time out by looks at least so far apart, nanoseconds.
 const LOOK_NS: u64 = 250_000_000;
 
+/// When a rule came that no round has seen.
+const NOT_YET: u64 = 0;
+
 /// A rule with its numbers.
 #[derive(Debug, Clone)]
 pub struct ShownFlow {
@@ -100,6 +103,8 @@ pub struct SwitchControl {
     boards: Vec<Board>,
     /// The time of the last round; 0 before the first.
     now_ns: u64,
+    /// Rules have come since then: what time it was is known with the next round.
+    timeless: bool,
 }
 
 impl SwitchControl {
@@ -147,6 +152,7 @@ impl SwitchControl {
             seats: Arc::new(Seats(Mutex::new(seats))),
             boards,
             now_ns: 0,
+            timeless: true,
         };
         control.load_section()?;
         Ok(control)
@@ -185,7 +191,8 @@ impl SwitchControl {
     pub fn load(&mut self, text: impl BufRead, name: &str, replace: bool) -> Result<Loaded, SwitchError> {
         let items = read_flows(text, &self.ports)
             .map_err(|error| SwitchError::Text { name: name.to_owned(), error })?;
-        let loaded = self.book.load(items, replace, self.now_ns);
+        let loaded = self.book.load(items, replace, NOT_YET);
+        self.timeless = true;
         self.book.commit();
         self.choose(false);
         loaded.map_err(|error| SwitchError::Book { name: name.to_owned(), error })
@@ -258,7 +265,7 @@ impl SwitchControl {
             text: show_flow(&flow.spec, &self.ports),
             place: (flow.spec.table, flow.spec.priority),
             hits: self.book.hits(id),
-            duration_ns: self.now_ns.saturating_sub(flow.since_ns),
+            duration_ns: if flow.since_ns == NOT_YET { 0 } else { self.now_ns.saturating_sub(flow.since_ns) },
         });
         Ok(shown.collect())
     }
@@ -337,10 +344,11 @@ impl SwitchControl {
 
     /// One round: rules whose time is over go. Whether there was anything to do.
     pub fn poll(&mut self, now_ns: u64) -> bool {
-        if self.now_ns == 0 {
-            // The run's clock is known from here on: rules that are there already count from now.
+        // Rules never go before their time: those that have come since the last round count from now.
+        if std::mem::take(&mut self.timeless) {
             self.book.begin(now_ns);
-        } else if now_ns.saturating_sub(self.now_ns) < LOOK_NS {
+        }
+        if self.now_ns != 0 && now_ns.saturating_sub(self.now_ns) < LOOK_NS {
             return false;
         }
         self.now_ns = now_ns;

@@ -78,7 +78,7 @@ fn port_of(data: u64) -> u16 {
 }
 
 impl Macs {
-    /// Room for at least `entries` stations, which are forgotten after `age_s` seconds. Senders choose addresses, so the hash has a secret.
+    /// Room for at least `entries` stations, which are forgotten after `age_s` seconds at the earliest, and two later at the latest. Senders choose addresses, so the hash has a secret.
     pub fn new(entries: usize, age_s: u32, secret: u64) -> Self {
         let buckets = entries.div_ceil(WAYS).max(1).next_power_of_two();
         Macs { buckets: (0..buckets).map(|_| Bucket::default()).collect(), secret, age_s }
@@ -92,7 +92,9 @@ impl Macs {
     fn old(&self, data: u64, now_s: u32) -> bool {
         // Clocks of workers differ by a burst: what is of later is new.
         let age = now_s.wrapping_sub(data as u32) as i32;
-        data & VALID == 0 || age >= self.age_s.min(i32::MAX as u32) as i32
+        // What is written may be of a second before its last packet's, and either second is not whole.
+        let most = self.age_s.saturating_add(FRESH_S).min(i32::MAX as u32) as i32;
+        data & VALID == 0 || age >= most
     }
 
     /// The port of a station.
@@ -190,7 +192,9 @@ mod tests {
         assert_eq!(macs.learn(0, 7, 3, 11), Learnt::Known);
         assert_eq!(macs.learn(0, 7, 4, 11), Learnt::Moved);
         assert_eq!(macs.stations(12), [Station { vlan: 0, mac: 7, port: 4, age_s: 1 }]);
-        assert_eq!((macs.find(0, 7, 310), macs.find(0, 7, 311)), (Some(4), None));
+        // The last packet came in second 12, and did not write that: 300 whole seconds later it may be 312.
+        assert_eq!(macs.learn(0, 7, 4, 12), Learnt::Known);
+        assert_eq!((macs.find(0, 7, 312), macs.find(0, 7, 313)), (Some(4), None));
         assert_eq!(macs.learn(0, 7, 4, 400), Learnt::New);
         macs.clear();
         assert_eq!((macs.find(0, 7, 400), macs.stations(400)), (None, vec![]));

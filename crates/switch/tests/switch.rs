@@ -663,6 +663,21 @@ fn rules_count_time_out_and_are_explained() {
     assert_eq!(PORTS.len(), run.control.ports().0.len());
 }
 
+#[test]
+fn a_live_rule_has_all_of_its_time() {
+    const MS: u64 = 1_000_000;
+    let mut run = run("", "priority=1 actions=drop", lan(vec![]));
+    assert!(!run.control.poll(START + SECOND));
+    // It comes between two rounds, just before the second one.
+    run.control.load("hard_timeout=1,arp actions=drop".as_bytes(), "test", false).unwrap();
+    assert_eq!(run.control.flows("arp").unwrap()[0].duration_ns, 0);
+    assert!(!run.control.poll(START + SECOND + 200 * MS));
+    assert!(!run.control.poll(START + 2 * SECOND + 190 * MS));
+    assert_eq!(run.control.flows("arp").unwrap()[0].duration_ns, 990 * MS);
+    assert!(run.control.poll(START + 2 * SECOND + 440 * MS));
+    assert_eq!(run.control.rules(), 1);
+}
+
 /// A flood has taken all masks: who comes a second later is decided by megaflows within a second.
 #[test]
 fn a_floods_masks_are_others_within_a_second() {

@@ -53,7 +53,7 @@ pub struct FlowSpec {
 pub struct Flow {
     /// As it was written.
     pub spec: FlowSpec,
-    /// When it came.
+    /// When it came; 0 until [`Pipeline::begin`] says it.
     pub since_ns: u64,
     /// When packets were last seen to have come: as exact as [`Pipeline::expire`] is called often.
     pub used_ns: u64,
@@ -394,7 +394,7 @@ impl Pipeline {
         gone
     }
 
-    /// The clock begins: rules that came before it have come at `now_ns`.
+    /// Rules that have come at 0 have come at `now_ns`: those that came while nobody knew the time.
     pub fn begin(&mut self, now_ns: u64) {
         for flow in self.flows.values_mut().filter(|flow| flow.since_ns == 0) {
             (flow.since_ns, flow.used_ns) = (now_ns, now_ns);
