@@ -65,19 +65,19 @@ fn what_is_wrong_is_said_in_one_line() {
         ("classify verify --rules no.rules", 2, "no.rules: No such file or directory"),
         (
             "classify verify --rules bits.rules",
-            1,
+            2,
             "bits.rules: line 1, column 2: source: has bits behind its length 8",
         ),
         ("classify verify --rules none.rules", 2, "none.rules: has no rules"),
         ("classify verify --rules a.rules --trace none.trace", 2, "none.trace: has no headers"),
         (
             "classify verify --rules a.rules --trace other.trace",
-            1,
-            "other.trace: names rule 3, and the set has 3",
+            2,
+            "other.trace: line 1, column 11: first match: rule 3, and the set has 3",
         ),
         (
             "classify verify --rules a.rules --trace short.trace",
-            1,
+            2,
             "short.trace: line 1, column 6: destination port",
         ),
         ("classify verify --data a.rules", 2, "a.rules: Not a directory"),

@@ -19,15 +19,23 @@ pub struct Header {
 /// # Errors
 /// See [`TextError`]: the first line that is wrong.
 pub fn read_headers(reader: impl BufRead) -> Result<Vec<Header>, TextError> {
+    read_headers_of(usize::MAX, reader)
+}
+
+/// Reads a header trace of a set of so many rules: one that names another rule is another set's.
+///
+/// # Errors
+/// See [`TextError`]: the first line that is wrong.
+pub fn read_headers_of(rules: usize, reader: impl BufRead) -> Result<Vec<Header>, TextError> {
     let mut headers = Vec::new();
     lines(reader, LONGEST_LINE, |line| {
-        headers.push(header(line)?);
+        headers.push(header(line, rules)?);
         Ok(())
     })?;
     Ok(headers)
 }
 
-fn header(mut line: Line<'_>) -> Result<Header, TextError> {
+fn header(mut line: Line<'_>, rules: usize) -> Result<Header, TextError> {
     let source = line.address(true, "source")?;
     line.space();
     let second = line.place();
@@ -49,7 +57,12 @@ fn header(mut line: Line<'_>) -> Result<Header, TextError> {
         _ => return Err(line.error(second, "destination: give one of the source's family")),
     };
     line.space();
+    let at = line.place();
     let first_match = if line.at_end() { None } else { Some(first_match(&mut line)?) };
+    if let Some(Some(rule)) = first_match.filter(|rule| rule.is_some_and(|rule| rule as usize >= rules)) {
+        let what = format!("first match: rule {rule}, and the set has {rules}: give the trace of this set");
+        return Err(line.error(at, what));
+    }
     line.end("a header")?;
     Ok(Header { key, first_match })
 }
@@ -97,5 +110,11 @@ mod tests {
         for (text, expected) in wrong {
             assert_eq!(read_headers(text.as_bytes()).unwrap_err().to_string(), expected, "{text}");
         }
+        let text = "1 2 3 4 5 2\n1 2 3 4 5 3\n";
+        let error = read_headers_of(3, text.as_bytes()).unwrap_err().to_string();
+        let expected =
+            "line 2, column 11: first match: rule 3, and the set has 3: give the trace of this set";
+        assert_eq!(error, expected);
+        assert_eq!(read_headers_of(4, text.as_bytes()).unwrap().len(), 2);
     }
 }

@@ -14,13 +14,16 @@ mod header;
 pub(crate) mod line;
 mod rule;
 
-pub use header::{Header, read_headers};
+pub use header::{Header, read_headers, read_headers_of};
 pub use rule::{TextRule, in_order, read_rules};
 
 use std::io::BufRead;
 
 /// The longest line of a set or a trace, bytes: no rule needs a tenth of it.
 const LONGEST_LINE: usize = 4096;
+
+/// What some editors put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Why a file was refused. The caller knows its name.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +67,10 @@ pub(crate) fn lines(
         if text.len() > longest {
             let what = format!("a line of more than {longest} bytes: give one rule, header or group a line");
             return Err(TextError::Line { line: number, column: longest, what });
+        }
+        if number == 1 && text.starts_with(BYTE_ORDER_MARK) {
+            let what = "the file begins with a byte order mark: save it without".into();
+            return Err(TextError::Line { line: number, column: 1, what });
         }
         let line = line::Line::new(&text, number);
         if !line.is_idle() {

@@ -5,18 +5,18 @@ use super::check::{Checker, Set, Tally};
 use crate::json::{self, Verified};
 use crate::tables::check_input;
 use crate::usage;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tidemill_classify::text::{Header, TextRule, read_headers, read_rules};
+use tidemill_classify::text::{Header, TextRule, read_headers_of, read_rules};
 use tidemill_classify::{Grouping, suite};
 
 /// Arguments of `classify verify`.
 #[derive(Args)]
 #[command(
     after_help = "A rule: `@192.0.2.0/24 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF [flags/mask]`, the first line wins. A header: `src dst sport dport proto \
-    [line of the first match on these five, from 0; -1: none]`.\nEnds with {\"v\":1,\"checked\":N,\"wrong\":0,\"seconds\":S}; exit status 1 if an answer is wrong.\n\n\
+    [line of the first match on these five, from 0; -1: none]`.\nEnds with {\"v\":1,\"checked\":N,\"wrong\":0,\"seconds\":S}; exit status 1 if an answer is wrong, 2 if a file is.\n\n\
     Examples:\n  tidemill classify verify --rules acl1.rules.zst --trace acl1.trace.zst --json\n  tidemill classify verify --data rules/"
 )]
 pub(crate) struct Verify {
@@ -103,11 +103,10 @@ impl Verify {
         let name = name.split(".rules").next().unwrap_or(&name).to_owned();
         let headers = match trace {
             Some(file) => {
-                let headers = read(file, read_headers)?;
+                let headers = read(file, |reader| read_headers_of(rules.len(), reader))?;
                 if headers.is_empty() {
                     return Err(usage(format!("{}: has no headers", file.display())));
                 }
-                known_rules(&headers, rules.len()).with_context(|| file.display().to_string())?;
                 headers
             }
             None => self.made(&rules),
@@ -156,18 +155,7 @@ pub(crate) fn read<T>(
 ) -> Result<T> {
     check_input(file)?;
     let reader = tidemill_archive::open(file)?;
-    parse(reader).with_context(|| file.display().to_string())
-}
-
-/// A trace that names a rule that the set has not is another set's.
-fn known_rules(headers: &[Header], rules: usize) -> Result<()> {
-    let named = headers.iter().filter_map(|header| header.first_match.flatten());
-    match named.max() {
-        Some(most) if most as usize >= rules => {
-            anyhow::bail!("names rule {most}, and the set has {rules}: give the trace of this set")
-        }
-        _ => Ok(()),
-    }
+    parse(reader).map_err(|error| usage(format!("{}: {error}", file.display())))
 }
 
 /// Rule sets of a folder, with their traces.
