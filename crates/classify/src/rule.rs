@@ -136,21 +136,22 @@ impl Match {
         self
     }
 
-    /// The ports that it asks for, as one range: one with a mask that is no port's has all that its range has.
-    pub(crate) fn span(&self, side: Side) -> PortRange {
-        let field = side.field();
-        if self.mask.get(field) == 0xffff {
-            let port = self.value.get(field) as u16;
-            return PortRange { first: port, last: port };
-        }
-        self.ports[side as usize]
+    /// The least range with all ports that it asks for, and whether it asks for all ports of that. A mask of leading bits is a range, too; where there is a range besides,
+    /// it is what both have.
+    pub(crate) fn span(&self, side: Side) -> (PortRange, bool) {
+        let [value, mask] =
+            [self.value.get(side.field()), self.mask.get(side.field())].map(|bits| bits as u16);
+        let rest = u16::MAX.checked_shr(mask.leading_ones()).unwrap_or(0);
+        let (block, range) = (value & !rest, self.ports[side as usize]);
+        let span = PortRange { first: block.max(range.first), last: (block | rest).min(range.last) };
+        (span, mask == !rest)
     }
 
-    /// Whether a packet may match both. Where a range meets a mask of the same port, it is not looked at closer.
+    /// Whether a packet may match both, as far as bits and spans of ports tell.
     pub(crate) fn may_meet(&self, other: &Match) -> bool {
         let differ = |i: usize| (self.value.0[i] ^ other.value.0[i]) & self.mask.0[i] & other.mask.0[i] != 0;
         let ports = [Side::Source, Side::Destination].into_iter().all(|side| {
-            let (one, two) = (self.span(side), other.span(side));
+            let ((one, _), (two, _)) = (self.span(side), other.span(side));
             one.first <= two.last && two.first <= one.last
         });
         ports && !(0..WORDS).any(differ)

@@ -166,13 +166,19 @@ impl FlowFilter {
 
 /// Whether every packet of one match is one of the other, as far as masks and ranges tell.
 fn within(one: &Match, other: &Match) -> bool {
+    // The bits that have to be the same: not those of ports that are asked for as a range.
+    let mut mask = *other.mask();
     let ports = [Side::Source, Side::Destination].into_iter().all(|side| {
-        let (inner, outer) = (one.ports()[side as usize], other.ports()[side as usize]);
-        let exact = one.mask().get(side.field()) == 0xffff;
-        let port = one.value().get(side.field()) as u16;
-        if exact { outer.contains(port) } else { outer.first <= inner.first && inner.last <= outer.last }
+        let ((inner, _), (outer, whole)) = (one.span(side), other.span(side));
+        let outer = if whole {
+            mask = mask.with(side.field(), 0);
+            outer
+        } else {
+            other.ports()[side as usize]
+        };
+        outer.first <= inner.first && inner.last <= outer.last
     });
-    ports && other.mask().within(one.mask()) && one.value().masked(other.mask()) == *other.value()
+    ports && mask.within(one.mask()) && one.value().masked(&mask) == other.value().masked(&mask)
 }
 
 /// What OpenFlow knows a rule by.
