@@ -15,7 +15,7 @@ use tidemill_classify::text::TextError;
 pub struct SwitchSection {
     /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`. Of rules of equal priority that a packet matches, the one that the file has first wins, whatever was there before it, if `rules` leaves room for the moves that this takes. Beside rules that commands have added either may win, as in OpenFlow: give them priorities.
     pub flows: Option<PathBuf>,
-    /// Tables, 1 to 255. A packet meets 16 rules at most, whatever their tables: one that would need more is dropped, as `rules-too-deep`.
+    /// Tables, 1 to 255. A packet meets 16 rules at most, whatever their tables: one that would need more is dropped, as `rules-too-deep`; what these 16 have sent of it has left by then.
     pub tables: u8,
     /// Rules that there can be, in all tables together, 1 to 4,194,304; each worker has 16 bytes of counters for each. While rules change, old and
     /// new ones are there at once: for a file that changes all of them give twice as many.

@@ -641,7 +641,8 @@ fn rules_count_time_out_and_are_explained() {
                  table=1,dl_vlan=10 actions=wan\n";
     let frames: Vec<Vec<u8>> = (0..5).map(|_| frame(1, 2, None, "count me")).collect();
     let mut run = run("", rules, lan(vec![burst(0, &frames)]));
-    let flows = run.control.flows("cookie=7/-1").map(|_| ()).unwrap_err().to_string();
+    assert_eq!(run.control.flows("cookie=7/-1").unwrap().len(), 1);
+    let flows = run.control.flows("cookie=7/-2").map(|_| ()).unwrap_err().to_string();
     assert!(flows.starts_with("the filter: line 1, column 10: cookie"), "{flows}");
     let flows = run.control.flows("cookie=7/0xff").unwrap();
     let bytes = 5 * frames[0].len() as u64;

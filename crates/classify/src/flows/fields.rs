@@ -159,6 +159,19 @@ pub(super) const OWN: [&str; 5] = ["table", "priority", "idle_timeout", "hard_ti
 /// What a dump counts.
 pub(super) const COUNTED: [&str; 5] = ["n_packets", "n_bytes", "duration", "idle_age", "hard_age"];
 
+/// Words without a value that dumps may have: there is nobody to tell, and counters begin at 0 anyway.
+pub(super) const UNUSED: [&str; 2] = ["send_flow_rem", "reset_counts"];
+
+/// Whether a word asks for a field.
+pub(super) fn names(name: &str, wanted: Field) -> bool {
+    let either = |field: Field| match field {
+        Field::Ipv4Source => wanted == Field::ArpSource,
+        Field::Ipv4Destination => wanted == Field::ArpTarget,
+        _ => false,
+    };
+    field(name).is_some_and(|(field, ..)| field == wanted || either(field))
+}
+
 /// What a word that is no field says of the rule; false if it is none of these.
 fn own_word(source: &Source<'_>, word: &Word<'_>, head: &mut Head) -> Result<bool, TextError> {
     let value = word.value.unwrap_or_default();
@@ -169,8 +182,14 @@ fn own_word(source: &Source<'_>, word: &Word<'_>, head: &mut Head) -> Result<boo
         "idle_timeout" => head.idle_s = number(u16::MAX.into())? as u16,
         "hard_timeout" => head.hard_s = number(u16::MAX.into())? as u16,
         "cookie" => {
-            let (value, mask) = source.masked(value, word.value_at, u64::MAX, word.name)?;
-            head.cookie = Some((value as u64, mask as u64));
+            // The mask of all bits may be written as -1, as `ovs-ofctl` has it.
+            head.cookie = Some(match value.strip_suffix("/-1") {
+                Some(value) => (source.number(value, word.value_at, u64::MAX, word.name)?, u64::MAX),
+                None => {
+                    let (value, mask) = source.masked(value, word.value_at, u64::MAX, word.name)?;
+                    (value as u64, mask as u64)
+                }
+            });
         }
         name if COUNTED.contains(&name) => {}
         _ => return Ok(false),
@@ -234,6 +253,9 @@ pub(super) fn head(source: &Source<'_>, from: usize, to: usize) -> Result<Head, 
             twice(ethertype.is_some() || upper.is_some() && protocol.is_some(), "a protocol")?;
             ethertype = Some(family);
             protocol = upper.map(|upper| upper.0).or(protocol);
+            continue;
+        }
+        if word.value.is_none() && UNUSED.contains(&word.name) {
             continue;
         }
         let Some(value) = word.value else {

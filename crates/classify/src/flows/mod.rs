@@ -24,7 +24,8 @@
 //!
 //! Departures: ports may be ranges (`8000-8999`); ports have names; a field without the protocol that it needs is an error
 //! rather than passed over; `resubmit` leads to a later table and comes last, so it is `goto_table`. What `dump-flows` counts (`n_packets`,
-//! `duration`, ...) is read and passed over, so that a dump can be loaded. There is no controller: an action that needs one is an error.
+//! `duration`, ...) is read and passed over, so that a dump can be loaded; so are its first line, and `send_flow_rem` and `reset_counts`: nobody is told of rules
+//! that go, and one that is added again counts from 0. There is no controller: an action that needs one is an error.
 
 mod actions;
 mod fields;
@@ -38,9 +39,9 @@ pub use show::{show_action, show_flow, show_group, show_looked, show_match, show
 
 use crate::key::Field;
 use crate::pipeline::{Action, BookError, FlowFilter, FlowSpec, Group, Instructions, MeterRate};
-use crate::rule::Match;
+use crate::rule::{Match, Side};
 use crate::text::{TextError, lines};
-use source::Source;
+use source::{Source, Word};
 use std::io::BufRead;
 
 /// The priority of a rule that says none, as OpenFlow has it.
@@ -116,6 +117,9 @@ impl Place {
 /// The longest line, bytes: places in it are of 16 bits. A group of some hundred buckets fits.
 const LONGEST_LINE: usize = u16::MAX as usize;
 
+/// What `ovs-ofctl dump-flows` begins with, by the version of OpenFlow.
+const DUMPS: [&str; 2] = ["NXST_FLOW reply", "OFPST_FLOW reply"];
+
 /// A byte of a line, which has no more than [`LONGEST_LINE`].
 fn byte(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
@@ -136,6 +140,9 @@ pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(Place,
         })?;
         // A comment may follow.
         let text = text.split('#').next().unwrap_or_default().trim_end();
+        if DUMPS.iter().any(|begin| text.starts_with(begin)) {
+            return Ok(());
+        }
         items.push(item(&Source::new(text, number, ports))?);
         Ok(())
     })?;
@@ -161,7 +168,8 @@ pub fn read_filter(text: &str, strict: bool, ports: &PortNames) -> Result<FlowFi
     for word in source.words(0, text.len()) {
         let why = match word.name {
             "priority" if strict => continue,
-            "priority" => "without strict, rules of every priority are wanted: leave it out, or ask strictly",
+            "priority" => "rules of every priority are wanted, but by `switch delete --strict`: leave it out",
+            name if fields::UNUSED.contains(&name) => "it is of no use here: leave it out",
             name if fields::COUNTED.contains(&name) => {
                 "rules are not chosen by what they count: leave it out"
             }
@@ -185,7 +193,8 @@ pub fn read_filter(text: &str, strict: bool, ports: &PortNames) -> Result<FlowFi
 pub fn read_packet(text: &str, ports: &PortNames) -> Result<crate::Key, TextError> {
     let source = Source::new(text, 1, ports);
     let head = fields::head(&source, 0, text.len())?;
-    if let Some(word) = source.words(0, text.len()).find(|word| fields::OWN.contains(&word.name)) {
+    let own = |word: &Word<'_>| fields::OWN.contains(&word.name) || fields::UNUSED.contains(&word.name);
+    if let Some(word) = source.words(0, text.len()).find(own) {
         return Err(source.error(word.at, format!("{}: rules have that, packets have not", word.name)));
     }
     let family = head.matches.value().get(Field::EtherType);
@@ -199,11 +208,13 @@ pub fn read_packet(text: &str, ports: &PortNames) -> Result<crate::Key, TextErro
             && mask != all
             && !matches!(field, Field::Vlan | Field::Tos | Field::Fragment | Field::TcpFlags)
     };
-    let ranges = head.matches.ports().into_iter().any(|range| range != crate::PortRange::ALL);
-    if ranges || Field::ALL.iter().any(open) {
-        return Err(source.error(0, "a packet has one value for each field, not a mask or a range"));
-    }
-    Ok(*head.matches.value())
+    let mut sides = [Side::Source, Side::Destination].into_iter().zip(head.matches.ports());
+    let range = sides.find(|(_, range)| *range != crate::PortRange::ALL);
+    let wrong = range.map(|(side, _)| side.field()).or_else(|| Field::ALL.into_iter().find(open));
+    let Some(wrong) = wrong else { return Ok(*head.matches.value()) };
+    let at = source.words(0, text.len()).find(|word| fields::names(word.name, wrong));
+    let what = "a packet has one value for each field, not a mask or a range";
+    Err(source.error(at.map_or(0, |word| word.value_at), what))
 }
 
 fn item(source: &Source<'_>) -> Result<(Place, Item), TextError> {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::pipeline::{Action, GroupKind, MeterUnit, Output};
-use crate::rule::Side;
 use crate::{Key, Mask};
 
 fn ports() -> PortNames {
@@ -379,7 +378,7 @@ fn filters_and_packets() {
         (
             "priority=100",
             false,
-            "line 1, column 1: priority: without strict, rules of every priority are wanted: leave it out, or ask strictly",
+            "line 1, column 1: priority: rules of every priority are wanted, but by `switch delete --strict`: leave it out",
         ),
         (
             "ip, idle_timeout=5",
@@ -410,8 +409,30 @@ fn filters_and_packets() {
         read_packet("in_port=lan,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1,tp_dst=2,dl_vlan=5", &ports());
     let expected = Key::ipv4(0x0a00_0001, 0x0a00_0002, 1, 2, 6);
     assert_eq!(key.unwrap(), expected.with(Field::InPort, 1).with(Field::Vlan, 0x1005));
-    for text in ["ip,nw_src=10.0.0.0/8", "tcp,tp_dst=1-2", "dl_src=02:00:00:00:00:00/ff:00:00:00:00:00"] {
+    for (text, column) in [
+        ("in_port=1,ip,nw_src=10.0.0.0/8", 21),
+        ("arp,nw_dst=10.0.0.0/8", 12),
+        ("tcp,tp_src=1,tp_dst=1-2", 21),
+        ("dl_src=02:00:00:00:00:00/ff:00:00:00:00:00", 8),
+    ] {
         let error = read_packet(text, &ports()).unwrap_err().to_string();
-        assert_eq!(error, "line 1, column 1: a packet has one value for each field, not a mask or a range");
+        let what = "a packet has one value for each field, not a mask or a range";
+        assert_eq!(error, format!("line 1, column {column}: {what}"), "{text}");
     }
+    assert_eq!(read_filter("cookie=0x5/-1", false, &ports()).unwrap().cookie, (5, u64::MAX));
+    let error = read_filter("ip,send_flow_rem", false, &ports()).unwrap_err().to_string();
+    assert_eq!(error, "line 1, column 4: send_flow_rem: it is of no use here: leave it out");
+}
+
+#[test]
+fn a_dump_can_be_loaded() {
+    let dump = "NXST_FLOW reply (xid=0x4):\n cookie=0x7, duration=3.5s, table=0, n_packets=1, n_bytes=60, idle_age=3, send_flow_rem priority=9,ip actions=output:1\n";
+    let items = read_flows(dump.as_bytes(), &ports()).unwrap();
+    let [(place, Item::Flow(flow))] = &items[..] else { panic!("{items:?}") };
+    assert_eq!((place.line, flow.priority, flow.cookie), (2, 9, 7));
+    // Rules, not packets, ask for that.
+    let error = read_packet("ip,reset_counts", &ports()).unwrap_err().to_string();
+    assert_eq!(error, "line 1, column 4: reset_counts: rules have that, packets have not");
+    let error = read_flows("\u{feff}ip actions=1".as_bytes(), &ports()).unwrap_err().to_string();
+    assert_eq!(error, "line 1, column 1: the file begins with a byte order mark: save it without");
 }

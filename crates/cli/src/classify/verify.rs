@@ -154,7 +154,7 @@ pub(crate) fn read<T>(
     parse: impl FnOnce(Box<dyn std::io::BufRead + Send>) -> Result<T, tidemill_classify::text::TextError>,
 ) -> Result<T> {
     check_input(file)?;
-    let reader = tidemill_archive::open(file)?;
+    let reader = tidemill_archive::open(file).map_err(usage)?;
     parse(reader).map_err(|error| usage(format!("{}: {error}", file.display())))
 }
 
