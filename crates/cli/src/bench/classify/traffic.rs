@@ -264,7 +264,7 @@ impl Frames {
         let [c, d] = other.to_be_bytes();
         self.write4([source, destination], [a, b, c, d], bytes);
         // A port that is in two ranges is of the one that begins at its highest bit.
-        let range = port.checked_ilog2().filter(|&n| n > 0 && port - (1 << n) < RANGE);
+        let range = port.checked_ilog2().filter(|&n| n > 0 && port - (1_u16 << n) < RANGE);
         match range {
             Some(n) if in_source >= WITH_PORTS => RANGES - n,
             _ if in_destination > 0 => RANGES + NETWORKS - in_destination,
