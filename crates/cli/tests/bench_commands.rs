@@ -227,6 +227,29 @@ fn mistakes_get_one_line() {
     ]);
 }
 
+/// Every packet is held to its rule by its counter: a wrong one ends the benchmark.
+#[test]
+fn a_flood_of_masks_is_compared_with_the_rules_alone() {
+    let folder = Folder::new();
+    let lines = folder.ok("bench classify --case masks --seconds 0.01 --runs 2 --json").json();
+    let values = |subject: &str, case: &str, metric: &str| -> Vec<f64> {
+        let is =
+            |line: &&Value| line["subject"] == subject && line["case"] == case && line["metric"] == metric;
+        lines.iter().filter(is).map(|line| line["value"].as_f64().unwrap()).collect()
+    };
+    for (subject, metric) in
+        [("switch", "before_mpps"), ("switch", "flood_mpps"), ("rules-alone", "flood_mpps")]
+    {
+        let found = values(subject, "flood/masks", metric);
+        assert!(found.len() == 1 && found[0] > 0.0, "{subject} {metric}: {found:?}");
+    }
+    for metric in ["missed_first_share", "missed_next_share", "after_mpps", "kept"] {
+        assert_eq!(values("switch", "flood/masks-recovery", metric).len(), 1, "{metric}");
+    }
+    let ratios: Vec<&Value> = lines.iter().filter(|line| line["metric"] == "ratio").collect();
+    assert!(ratios.len() == 1 && ratios[0]["to"] == "rules-alone", "{ratios:?}");
+}
+
 #[test]
 fn the_switch_by_layer_and_its_sets() {
     let folder = Folder::new();
