@@ -59,7 +59,7 @@ impl Order {
     /// The least number, from this one on, that is behind those of all that the rule may meet.
     fn least(&mut self, (table, priority, matches): (u8, u16, Match), number: u32) -> u32 {
         let Some(before) = self.places.get(&(table, priority)) else { return number };
-        let behind = (Bound::Excluded(RuleId(number)), Bound::Unbounded);
+        let behind = (Bound::Excluded(RuleId(number)), Bound::<RuleId>::Unbounded);
         for (id, other) in before.range(behind).rev() {
             self.left = self.left.saturating_sub(1);
             if self.left == 0 || matches.may_meet(other) {
