@@ -148,13 +148,12 @@ impl Match {
     }
 
     /// Whether a packet may match both, as far as bits and spans of ports tell.
-    pub(crate) fn may_meet(&self, other: &Match) -> bool {
-        let differ = |i: usize| (self.value.0[i] ^ other.value.0[i]) & self.mask.0[i] & other.mask.0[i] != 0;
+    pub(crate) fn may_share(&self, other: &Match) -> bool {
         let ports = [Side::Source, Side::Destination].into_iter().all(|side| {
             let ((one, _), (two, _)) = (self.span(side), other.span(side));
             one.first <= two.last && two.first <= one.last
         });
-        ports && !(0..WORDS).any(differ)
+        ports && self.may_meet(&other.value, &other.mask)
     }
 
     /// From what the others say of one.

@@ -62,7 +62,7 @@ impl Order {
         let behind = (Bound::Excluded(RuleId(number)), Bound::<RuleId>::Unbounded);
         for (id, other) in before.range(behind).rev() {
             self.left = self.left.saturating_sub(1);
-            if self.left == 0 || matches.may_meet(other) {
+            if self.left == 0 || matches.may_share(other) {
                 return id.0 + 1;
             }
         }

@@ -263,7 +263,7 @@ fn in_order(specs: &[&FlowSpec], book: &Pipeline) -> Result<(), String> {
     for (at, one) in specs.iter().enumerate() {
         for other in &specs[at + 1..] {
             let equal = (one.table, one.priority) == (other.table, other.priority);
-            if equal && one.matches.may_meet(&other.matches) && number(one) >= number(other) {
+            if equal && one.matches.may_share(&other.matches) && number(one) >= number(other) {
                 return Err(format!("{one:?} is before {other:?} in the file, and behind it in the book"));
             }
         }
