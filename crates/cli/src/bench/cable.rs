@@ -87,8 +87,11 @@ static FLOOD: Source = Source {
 };
 static SINK: Source = Source { program: "tidemill_drop", ..FLOOD };
 
-/// Frames of one call: setting one up takes the kernel tens of milliseconds.
-const RUN: u32 = 1 << 18;
+/// Frames of the first call, and of the longest. Setting one up takes the kernel tens of milliseconds in which nothing is sent, so the others are as long as what is left.
+const FIRST_RUN: u32 = 1 << 18;
+const LONGEST_RUN: f64 = (1 << 26) as f64;
+/// How long the others are at least.
+const CALL: Duration = Duration::from_millis(100);
 /// Bytes of a frame that the flood's program has room for, and how many frames.
 const FRAME: usize = 256;
 pub(super) const FRAMES: usize = 1024;
@@ -139,21 +142,20 @@ pub(super) fn flood(
     from: (&Netns, &str),
     to: (&Netns, &str),
     frames: &[Vec<u8>],
-    law: Option<&Law>,
     time: Duration,
 ) -> Result<f64> {
-    flood_by(from, to, frames, law, time, None)
+    Ok(send(from, to, frames, (None, None), time, &|| Ok(0))?[0])
 }
 
-/// The same, and the rate is of what `counted` counts, instead of what comes out: for a machine that is to let nothing through.
+/// The same by a law; and what `counted` counts meanwhile, per second, besides.
 pub(super) fn flood_by(
     from: (&Netns, &str),
     to: (&Netns, &str),
     frames: &[Vec<u8>],
     law: Option<&Law>,
     time: Duration,
-    counted: Option<&(dyn Fn() -> Result<u64> + Sync)>,
-) -> Result<f64> {
+    counted: &(dyn Fn() -> Result<u64> + Sync),
+) -> Result<[f64; 2]> {
     send(from, to, frames, (law, None), time, counted)
 }
 
@@ -165,17 +167,18 @@ pub(super) fn flood_of(
     sources: Option<Sources>,
     time: Duration,
 ) -> Result<f64> {
-    send(from, to, frames, (None, sources), time, None)
+    Ok(send(from, to, frames, (None, sources), time, &|| Ok(0))?[0])
 }
 
+/// What comes out, and what is counted, per second.
 fn send(
     from: (&Netns, &str),
     to: (&Netns, &str),
     frames: &[Vec<u8>],
     (law, sources): (Option<&Law>, Option<Sources>),
     time: Duration,
-    counted: Option<&(dyn Fn() -> Result<u64> + Sync)>,
-) -> Result<f64> {
+    counted: &(dyn Fn() -> Result<u64> + Sync),
+) -> Result<[f64; 2]> {
     let length = frames.first().map_or(0, Vec::len);
     if length == 0
         || length > FRAME
@@ -190,7 +193,7 @@ fn send(
         let at = Attachment::attach(&sink, to.1, index, Mode::Native, Duration::from_secs(2), None)?;
         Ok((at, sink))
     })??;
-    from.0.enter(move || -> Result<f64> {
+    from.0.enter(move || -> Result<[f64; 2]> {
         let mut object = Object::load(&FLOOD, &[], None)?;
         {
             let mut whole = object.array::<[u8; FRAME]>("frames")?;
@@ -216,27 +219,30 @@ fn send(
         let load = [mask, source, sum, serial, count, length, draws, place, random[0], random[1]];
         object.array::<[u32; 10]>("load")?.set(0, load, 0).map_err(to_io)?;
         let index = tidemill_port::device(from.1)?.index;
-        let count = || -> Result<u64> {
-            match counted {
-                Some(counted) => counted(),
-                None => Ok(sink.1.sum("dropped", 0)?),
-            }
-        };
+        let count = || -> Result<[u64; 2]> { Ok([sink.1.sum("dropped", 0)?, counted()?]) };
         let started = Instant::now();
         let mut first = None;
-        while started.elapsed() < time + Duration::from_millis(200) {
-            match object.flood(&frames[0], index, RUN) {
+        let (begins, mut run) = (Duration::from_millis(200), FIRST_RUN);
+        let whole = begins + time;
+        while started.elapsed() < whole {
+            let begun = Instant::now();
+            match object.flood(&frames[0], index, run) {
                 Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(error.into()),
                 _ => {}
             }
+            let rate = f64::from(run) / begun.elapsed().as_secs_f64().max(0.001);
             // Whatever is being set up is over by then.
-            if first.is_none() && started.elapsed() > Duration::from_millis(200) {
+            if first.is_none() && started.elapsed() > begins {
                 let before = count()?;
                 first = Some((Instant::now(), before));
             }
+            let end = if first.is_some() { whole } else { begins };
+            let left = end.saturating_sub(started.elapsed()).max(CALL);
+            run = (rate * left.as_secs_f64()).min(LONGEST_RUN) as u32;
         }
         let (since, before) = first.context("the flood took too long")?;
-        Ok((count()? - before) as f64 / since.elapsed().as_secs_f64())
+        let (after, took) = (count()?, since.elapsed().as_secs_f64());
+        Ok([0, 1].map(|at| (after[at] - before[at]) as f64 / took))
     })?
 }
 

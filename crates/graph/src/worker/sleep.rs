@@ -1,4 +1,4 @@
-//! What a worker does that finds nothing: it polls for a while, then it sleeps.
+//! What a worker does that finds nothing: it polls for a while, and lets others go first, then it sleeps.
 //!
 //! ```text
 //! idle turns ... poll over -> doze -> one more turn -> sleep until: a port's descriptor is readable, another worker or the
@@ -74,6 +74,8 @@ impl Worker {
             *doze = Doze::Dozing;
         } else {
             *doze = Doze::Since(since);
+            // What receives for us may wait for this very processor: the kernel's threads of an interface do where it has no other.
+            std::thread::yield_now();
         }
     }
 

@@ -99,7 +99,7 @@ impl Subject {
         let client = &self.client;
         let count = || -> Result<u64> { Ok(sum(&counters(client)?, &["declined", "offload-dropped"])) };
         let (left, right) = ((self.lab.of("left"), "left"), (self.lab.of("right"), "right"));
-        flood_by(left, right, frames, None, time, Some(&count))
+        Ok(flood_by(left, right, frames, None, time, &count)?[1])
     }
 
     /// Has it decline each flow, and the offload know of each.

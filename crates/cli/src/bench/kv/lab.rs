@@ -228,6 +228,9 @@ impl Lab {
             // What a sender leaves to a card's checksum unit would look wrong to the program. With GRO on, an end has a queue for
             // frames that never were in a socket: the flood's, and the cache's.
             net.run(&format!("ethtool -K {name} tx off gro on"))?;
+        }
+        // An end that is up takes a flood's frames if the other one had GRO on then.
+        for (net, name) in [(&client, "client"), (&server, "server")] {
             net.run(&format!("ip link set {name} up"))?;
         }
         let port = PORT.to_string();

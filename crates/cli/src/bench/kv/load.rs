@@ -1,6 +1,6 @@
 //! Loads: a flood of one frame after the other by the kernel, and clients that wait for their answers.
 
-use super::super::cable::{Law, flood as flood_frames};
+use super::super::cable::{Law, flood_by};
 use super::super::zipf::Zipf;
 use super::lab::{CLIENT, Lab, PORT, SERVER, Udp};
 use anyhow::{Context as _, Result, bail};
@@ -83,9 +83,9 @@ pub(super) fn longest() -> usize {
     (0..1024).take_while(|length| answer(*length) <= request + ROOM).last().unwrap_or(0)
 }
 
-/// As many gets as go onto the cable for so long; answers that came back per second. Answers are counted at the client's end by a
+/// As many gets as go onto the cable for so long; answers that came back per second, and the share of them that the cache gave. Answers are counted at the client's end by a
 /// program that drops them.
-pub(super) fn flood(lab: &Lab, draw: &Draw, seed: u64, time: Duration) -> Result<f64> {
+pub(super) fn flood(lab: &Lab, draw: &Draw, seed: u64, time: Duration) -> Result<(f64, f64)> {
     let (keys, ranks) = match draw {
         Draw::Uniform(keys) => (*keys, None),
         Draw::Zipf(zipf) => (1, Some(zipf.quantiles(DRAWS))),
@@ -95,9 +95,10 @@ pub(super) fn flood(lab: &Lab, draw: &Draw, seed: u64, time: Duration) -> Result
     // The digits are the key's end, which "\r\n" follows.
     let law = ranks.map(|ranks| Law { ranks, place: frames[0].len() - DIGITS - 2, seed });
     lab.client_first(true)?;
-    let rate = flood_frames((&lab.client, "client"), (&lab.client, "client"), &frames, law.as_ref(), time)?;
+    let end = (&lab.client, "client");
+    let [rate, hits] = flood_by(end, end, &frames, law.as_ref(), time, &|| lab.hits())?;
     lab.client_first(false)?;
-    Ok(rate)
+    Ok((rate, (hits / rate.max(1.0)).min(1.0)))
 }
 
 /// Which key is asked for next.

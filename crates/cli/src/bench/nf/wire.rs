@@ -163,13 +163,13 @@ impl Subject {
         let (left, right) = ((self.lab.of("left"), "left"), (self.lab.of("right"), "right"));
         let time = Duration::from_millis(100);
         for _ in 0..LESSONS {
-            flood(left, right, frames, None, time)?;
+            flood(left, right, frames, time)?;
             let knows = if self.case == Case::Nat {
                 self.count()? >= frames.len() as u64
             } else {
-                flood(right, left, answers, None, time)?;
+                flood(right, left, answers, time)?;
                 let before = self.count()?;
-                flood(left, right, frames, None, time)?;
+                flood(left, right, frames, time)?;
                 self.count()? == before
             };
             if knows {
