@@ -39,7 +39,7 @@ impl Middle {
             )
         };
         let config = format!(
-            "version = 1\nrole = \"kvcache\"\n[control]\nsocket = \"kv.sock\"\n[kvcache]\naddresses = [\"{SERVER}\"]\nport = {PORT}\n\
+            "version = 1\nrole = \"kvcache\"\n[run]\nidle_us = 0\n[control]\nsocket = \"kv.sock\"\n[kvcache]\naddresses = [\"{SERVER}\"]\nport = {PORT}\n\
             allow = [\"10.3.0.0/16\"]\nrate = {}\nmisses = 1\n[kvcache.l1]\nmemory_mib = {}\n{}{}",
             u32::MAX,
             (memory >> 20).max(1),
