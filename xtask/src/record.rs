@@ -6,6 +6,7 @@
 use crate::{env, figures, peers, proc};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,11 +27,11 @@ pub(crate) struct Options {
     /// IPv6 routes [default: likewise]
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
-    /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
+    /// Only records whose name contains this, or one of these with commas: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
     /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, bench-port-wire, bench-churn, peers-port, peers-port-v6, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-redis, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
-    #[arg(long)]
-    only: Option<String>,
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
     /// Fewer and shorter runs
     #[arg(long)]
     quick: bool,
@@ -88,7 +89,12 @@ pub(crate) fn path(name: &str) -> PathBuf {
 
 /// Whether everything was measured.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let found = Cell::new(false);
+    let wanted = |name: &str| {
+        let wanted = options.only.is_empty() || options.only.iter().any(|only| name.contains(only.as_str()));
+        found.set(found.get() || wanted);
+        wanted
+    };
     let mut good = true;
     for (version, bits, given) in [(4, 32, &options.table_v4), (6, 128, &options.table_v6)] {
         let name = |what: &str| format!("{what}-v{version}");
@@ -218,7 +224,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let quick: &[&str] = if options.quick { &["--quick", "--seconds", "0.2"] } else { &[] };
     if wanted("bench-classify") {
         let record = Record::start("bench-classify", json!({}), options.quick)?;
-        bench(record, &["classify", "--case", "traffic,caches,flood"], None, quick)?;
+        bench(record, &["classify", "--case", "traffic,caches,flood,masks"], None, quick)?;
     }
     if wanted("bench-classify-sets") {
         let record = Record::start("bench-classify-sets", json!({}), options.quick)?;
@@ -231,6 +237,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if wanted("peers-ovs") {
         good &= peers::classify::record(false, options.quick)?;
+    }
+    if !found.get() {
+        bail!("--only {}: no record has such a name; --help lists them", options.only.join(","));
     }
     Ok(good)
 }
@@ -327,6 +336,21 @@ fn date() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn names_that_no_record_has_are_refused() {
+        let line = Line::try_parse_from(["record", "--only", "bench-nothing,peers-nobody"]).unwrap();
+        assert_eq!(line.options.only, ["bench-nothing", "peers-nobody"]);
+        let error = run(&line.options).unwrap_err().to_string();
+        assert!(error.contains("bench-nothing,peers-nobody"), "{error}");
+    }
 
     #[test]
     fn a_header_says_where_and_when() {
