@@ -1,6 +1,7 @@
 //! `readme`: writes the numbers of README.md, crates/lpm/README.md and bench/figures.md anew from the records of bench/results. They stand
 //! between `<!-- numbers:begin NAME -->` and `<!-- numbers:end -->`; where nothing has been recorded, nothing does.
 
+mod classify;
 mod roles;
 
 use crate::{env, record};
@@ -32,6 +33,7 @@ const BLOCKS: &[Block] = &[
     ("flow-peers", flow_peers),
     ("flow", flow),
     ("hide", hide),
+    ("classify", classify::classify),
     ("roles", roles::roles),
 ];
 
@@ -183,8 +185,23 @@ fn head(cells: &[&str]) -> String {
     format!("{}|---|{rule}\n", row(cells.iter().map(|&cell| cell.to_owned())))
 }
 
+/// How a record is shown.
+type Table = fn(&Recorded) -> String;
+
+/// Of each of these records that there is, where it comes from and its table.
+fn tables(tables: &[(&str, Table)]) -> Result<String> {
+    let mut out = String::new();
+    for (name, table) in tables {
+        if let Some(recorded) = Recorded::read(name)? {
+            let gap = if out.is_empty() { "" } else { "\n" };
+            out = format!("{out}{gap}{}\n{}", recorded.origin(), table(&recorded));
+        }
+    }
+    Ok(out)
+}
+
 /// One block of both families.
-fn families(what: &str, block: fn(&Recorded) -> String) -> Result<String> {
+fn families(what: &str, block: Table) -> Result<String> {
     let mut out = String::new();
     for version in [4, 6] {
         if let Some(recorded) = Recorded::read(&format!("{what}-v{version}"))? {
@@ -214,38 +231,61 @@ fn flow_peers() -> Result<String> {
     }))
 }
 
+/// A ratio to a peer, and both rates.
+struct Paired<'a> {
+    ratio: &'a Value,
+    ours: Option<f64>,
+    theirs: Option<f64>,
+}
+
+impl Paired<'_> {
+    fn text(&self, field: &str) -> String {
+        text(self.ratio, field)
+    }
+
+    fn number(&self, field: &str) -> f64 {
+        self.ratio[field].as_f64().unwrap_or(f64::NAN)
+    }
+
+    /// Ratio with interval, and both rates.
+    fn cell(&self) -> String {
+        let (value, low, high) = (self.number("value"), self.number("low"), self.number("high"));
+        format!("**{value:.2}** ({low:.2} to {high:.2}): {} to {}", figure(self.ours), figure(self.theirs))
+    }
+}
+
+/// All ratios in the order of the record: each pair has been measured together, so both rates are those before its ratio.
+fn paired<'a>(recorded: &'a Recorded, metric: &str) -> Vec<Paired<'a>> {
+    let mut rates: BTreeMap<(String, String), f64> = BTreeMap::new();
+    let mut paired = Vec::new();
+    for line in &recorded.lines {
+        let case = text(line, "case");
+        if line["metric"] == metric {
+            rates.insert((text(line, "subject"), case), line["value"].as_f64().unwrap_or(0.0));
+        } else if line["metric"] == "ratio" {
+            let rate = |side: &str| rates.get(&(text(line, side), case.clone())).copied();
+            paired.push(Paired { ratio: line, ours: rate("of"), theirs: rate("to") });
+        }
+    }
+    paired
+}
+
 /// Ratio with interval, and both rates: one row per pair and table, one column per case.
 fn pairs(recorded: &Recorded, cases: &[&str], unit: &str) -> String {
-    let mut rates: BTreeMap<(String, String), f64> = BTreeMap::new();
-    // In the order of the record: each pair has been measured together, so both rates are those before its ratio.
     let mut rows: Vec<(Pair, BTreeMap<String, String>)> = Vec::new();
-    for line in &recorded.lines {
-        let whole = text(line, "case");
-        if line["metric"] == "mlps" {
-            rates.insert((text(line, "subject"), whole), line["value"].as_f64().unwrap_or(0.0));
-        } else if line["metric"] == "ratio" {
-            let (table, case) = whole.rsplit_once('/').unwrap_or(("", &whole));
-            let rejected = line["rejected"].as_u64().unwrap_or(0);
-            let pair = (text(line, "of"), text(line, "to"), rejected, table.to_owned());
-            let rate = |subject: &str| figure(rates.get(&(subject.to_owned(), whole.clone())).copied());
-            let number = |field: &str| line[field].as_f64().unwrap_or(0.0);
-            let cell = format!(
-                "**{:.2}** ({:.2} to {:.2}): {} to {}",
-                number("value"),
-                number("low"),
-                number("high"),
-                rate(&pair.0),
-                rate(&pair.1)
-            );
-            let case = case.to_owned();
-            match rows.iter_mut().find(|(known, _)| *known == pair) {
-                Some((_, cells)) => cells.insert(case, cell),
-                None => {
-                    rows.push((pair, BTreeMap::from([(case, cell)])));
-                    None
-                }
-            };
-        }
+    for both in paired(recorded, "mlps") {
+        let whole = both.text("case");
+        let (table, case) = whole.rsplit_once('/').unwrap_or(("", &whole));
+        let rejected = both.ratio["rejected"].as_u64().unwrap_or(0);
+        let pair = (both.text("of"), both.text("to"), rejected, table.to_owned());
+        let (case, cell) = (case.to_owned(), both.cell());
+        match rows.iter_mut().find(|(known, _)| *known == pair) {
+            Some((_, cells)) => cells.insert(case, cell),
+            None => {
+                rows.push((pair, BTreeMap::from([(case, cell)])));
+                None
+            }
+        };
     }
     let mut out = format!("Each cell: ratio (95 % interval): ours to the peer's {unit}.\n\n");
     out += &head(&[&["ours to the peer's"], cases].concat());

@@ -1,20 +1,11 @@
 //! Tables of the other roles: the mitigator, the Gatekeeper, the cache before memcached.
 
-use super::{Recorded, figure, head, row, text};
+use super::{Recorded, figure, head, row, tables, text};
 use anyhow::Result;
 use serde_json::Value;
 
 pub(super) fn roles() -> Result<String> {
-    let mut out = String::new();
-    for (name, table) in
-        [("bench-amp", amp as fn(&Recorded) -> String), ("bench-gate", gate), ("bench-kv", kv)]
-    {
-        if let Some(recorded) = Recorded::read(name)? {
-            let gap = if out.is_empty() { "" } else { "\n" };
-            out = format!("{out}{gap}{}\n{}", recorded.origin(), table(&recorded));
-        }
-    }
-    Ok(out)
+    tables(&[("bench-amp", amp), ("bench-gate", gate), ("bench-kv", kv)])
 }
 
 /// Families and numbers of flows, as columns.
