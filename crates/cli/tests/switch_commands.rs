@@ -179,7 +179,7 @@ fn rules_change_while_packets_flow() {
         ("switch add actions=fly --socket s.sock", 2, "the rules: line 1, column 9: port \"fly\""),
         ("switch trace tcp,tp_dst=1-2 --socket s.sock", 2, "a packet has one value for each field"),
         ("show flows nothing --socket s.sock", 2, "the filter: line 1, column 1"),
-        ("switch delete priority=10 --socket s.sock", 2, "priority: without strict, rules of every priority"),
+        ("switch delete priority=10 --socket s.sock", 2, "priority: rules of every priority are wanted"),
         ("amp rules --socket s.sock", 2, "the role mitigator"),
     ]);
     assert!(

@@ -60,9 +60,9 @@ fn deletes_are_loose_or_strict() {
         "table=0,priority=5,ip actions=drop",
         "table=1,priority=6,tcp,nw_src=10.1.2.3,tp_dst=80 actions=drop",
         "table=1,priority=7,tcp,nw_src=10.1.2.3,tp_dst=50-60 actions=drop",
-        "table=1,priority=8,udp,tp_dst=4096/0xf000 actions=drop",
+        "table=1,priority=8,udp,tp_dst=0x1000/0xf000 actions=drop",
         "table=1,priority=9,udp,tp_dst=4096-8191 actions=drop",
-        "table=1,priority=9,udp,tp_dst=1/1 actions=drop",
+        "table=1,priority=9,udp,tp_dst=0x1/0x1 actions=drop",
     ];
     for (filter, strict, left) in [
         ("", false, vec![]),
