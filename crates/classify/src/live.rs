@@ -503,13 +503,19 @@ impl WorkerCounters {
     /// Counts a packet for the rule that was found, if one was.
     #[inline(always)]
     pub fn add(&mut self, found: Rank, bytes: u64) {
+        self.add_all(found, Hits { packets: 1, bytes });
+    }
+
+    /// Counts several.
+    #[inline(always)]
+    pub fn add_all(&mut self, found: Rank, hits: Hits) {
         let Some(cell) = found.rule().and_then(|id| self.cells.get(id.0 as usize)) else { return };
         // This worker alone writes: no read-modify-write is needed.
         let add = |word: &AtomicU64, more| {
             word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed)
         };
-        add(&cell.packets, 1);
-        add(&cell.bytes, bytes);
+        add(&cell.packets, hits.packets);
+        add(&cell.bytes, hits.bytes);
     }
 }
 

@@ -5,15 +5,15 @@
 use crate::control::{Seat, SwitchControl};
 use crate::counters::{Counter, Counters};
 use crate::macs::Macs;
-use crate::send::{Bridge, Turn};
+use crate::send::{Bridge, Turn, straight};
 use crate::vlan::Vlans;
 use std::sync::Arc;
 use tidemill_burst::{BURST, DropReason, Packet, Pool};
 use tidemill_classify::laps::{Laps, Layer};
-use tidemill_classify::live::Snapshot;
+use tidemill_classify::live::{Hits, Snapshot};
 use tidemill_classify::packet::{cut_first, key, parse, unfollowed};
 use tidemill_classify::pipeline::{Walker, WayId};
-use tidemill_classify::{Key, Rank};
+use tidemill_classify::{Key, Rank, RuleId};
 use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
 use tidemill_lookup::publish::View;
 
@@ -73,26 +73,52 @@ impl<L: Laps + Send> Node for Switch<L> {
             }
         }
         self.laps.lap(Layer::Parse);
+        let seat: &mut Seat = seat;
         let found = &mut self.found[..self.keys.len()];
         let walker = Walker::new(snapshot, &mut seat.ways);
         seat.cache.classify_timed(walker, now_s, &self.keys, found, &mut self.laps);
         let bridge = Bridge { macs: &self.macs, vlans: &self.vlans, ports: self.ports };
+        // Packets in a row that go straight to one port: its way, rule and port, and what is still to be counted for the rule.
+        let mut run: Option<(WayId, RuleId, usize)> = None;
+        let mut hits = Hits::default();
         for ((&(at, is_cut), key), &found) in self.places.iter().zip(&self.keys).zip(found.iter()) {
-            let way = seat.ways.get(found);
             let packet = &mut burst[at];
-            if unfollowed(key) && snapshot.way_asks_above_ipv6(&way) {
-                verdicts[at] = Verdict::Drop(DropReason::Ipv6HeadersUnfollowed);
+            let in_port = usize::from(packet.port);
+            let is_whole = !is_cut && !unfollowed(key);
+            if run.is_none_or(|(way, ..)| way != found) {
+                if let Some((_, rule, _)) = run {
+                    seat.hits.add_all(Rank::new(0, rule), std::mem::take(&mut hits));
+                }
+                let straight = straight(snapshot, seat.ways.get(found), self.ports);
+                run = straight.map(|(rule, port)| (found, rule, port));
+            }
+            if let Some((_, _, port)) = run
+                && is_whole
+                && port != in_port
+            {
+                hits.packets += 1;
+                hits.bytes += packet.len() as u64;
+                verdicts[at] = Verdict::Next(port as u8);
                 continue;
             }
-            if is_cut && snapshot.way_asks_transport(&way) {
-                verdicts[at] = Verdict::Drop(DropReason::FirstFragmentCut);
-                continue;
+            let way = seat.ways.get(found);
+            if !is_whole {
+                if unfollowed(key) && snapshot.way_asks_above_ipv6(way) {
+                    verdicts[at] = Verdict::Drop(DropReason::Ipv6HeadersUnfollowed);
+                    continue;
+                }
+                if is_cut && snapshot.way_asks_transport(way) {
+                    verdicts[at] = Verdict::Drop(DropReason::FirstFragmentCut);
+                    continue;
+                }
             }
             way.rules().for_each(|id| seat.hits.add(Rank::new(0, id), packet.len() as u64));
-            let in_port = usize::from(packet.port);
             let counters = &mut self.counters;
             let mut turn = Turn { cx, bridge: &bridge, snapshot, counters, key, in_port, now_s };
-            verdicts[at] = turn.take(packet, &way);
+            verdicts[at] = turn.take(packet, way);
+        }
+        if let Some((_, rule, _)) = run {
+            seat.hits.add_all(Rank::new(0, rule), hits);
         }
         self.laps.lap(Layer::Actions);
     }

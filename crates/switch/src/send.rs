@@ -10,7 +10,7 @@ use crate::vlan::Vlans;
 use tidemill_burst::{DropReason, Packet};
 use tidemill_classify::live::Snapshot;
 use tidemill_classify::pipeline::{Action, Bucket, End, Output, Way};
-use tidemill_classify::{Field, Key};
+use tidemill_classify::{Field, Key, RuleId};
 use tidemill_graph::{Context, Verdict};
 use tidemill_wire::vlan::Tci;
 use tidemill_wire::{EtherType, MacAddr};
@@ -20,6 +20,18 @@ pub(crate) struct Bridge<'a> {
     pub(crate) macs: &'a Macs,
     pub(crate) vlans: &'a Vlans,
     pub(crate) ports: usize,
+}
+
+/// The rule and the port of a way that is one output to one port, and nothing else: of most packets of most switches.
+#[inline(always)]
+pub(crate) fn straight(snapshot: &Snapshot, way: &Way, ports: usize) -> Option<(RuleId, usize)> {
+    let mut rules = way.rules();
+    let (Some(id), None, End::Done) = (rules.next(), rules.next(), way.end()) else { return None };
+    let [Action::Output(Output::Port(number))] = &snapshot.entry(id)?.instructions.actions[..] else {
+        return None;
+    };
+    let port = usize::from(*number).wrapping_sub(1);
+    (port < ports).then_some((id, port))
 }
 
 /// One packet's turn.

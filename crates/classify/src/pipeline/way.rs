@@ -253,10 +253,10 @@ impl Ways {
 
     /// A way that a cache has given the number of, until keys come to that cache again.
     #[inline(always)]
-    pub fn get(&self, id: WayId) -> Way {
+    pub fn get(&self, id: WayId) -> &Way {
         let (list, at) =
             if id.0 & PASSING == 0 { (&self.slots, id.0) } else { (&self.passing, id.0 & !PASSING) };
-        list.get(at as usize).copied().unwrap_or(Way::START)
+        list.get(at as usize).unwrap_or(&Way::START)
     }
 
     /// Ways that have numbers.
@@ -406,7 +406,7 @@ impl Decider for Walker<'_> {
 
     fn still_holds(&self, decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {
         let way = self.ways.get(WayId(decision));
-        self.snapshot.way_holds(&way, since, key, mask)
+        self.snapshot.way_holds(way, since, key, mask)
     }
 
     fn keeps(&self, decision: u64) -> bool {

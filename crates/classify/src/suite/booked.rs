@@ -191,7 +191,7 @@ impl BookedCase {
                     let snapshot = view.get(&reader);
                     cache.classify(Walker::new(snapshot, &mut ways), now_s, &keys, &mut out);
                     for (key, &found) in keys.iter().zip(&out) {
-                        let (found, expected) = (ways.get(found), oracle.way(key));
+                        let (found, expected) = (*ways.get(found), oracle.way(key));
                         if found != expected {
                             return Err(format!("{key:?}: {found:?}, oracle {expected:?}"));
                         }

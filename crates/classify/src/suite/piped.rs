@@ -156,7 +156,7 @@ impl PipedCase {
                     let snapshot = view.get(&reader);
                     cache.classify(Walker::new(snapshot, &mut ways), now, &keys, &mut out);
                     for (key, &found) in keys.iter().zip(&out) {
-                        let (found, expected) = (ways.get(found), oracle.way(key));
+                        let (found, expected) = (*ways.get(found), oracle.way(key));
                         if found != expected {
                             let counters = cache.counters();
                             return Err(format!("{key:?}: {found:?}, oracle {expected:?}, {counters:?}"));
