@@ -23,6 +23,9 @@ use tidemill_flow::hash::mix;
 use tidemill_lookup::publish::View;
 use tidemill_lookup::qsbr::Domain;
 
+/// The most that `signatures` may be.
+pub const MOST_SIGNATURES: usize = 1 << 28;
+
 /// One worker's half.
 pub(crate) struct Seat {
     pub(crate) cache: Cache,
@@ -425,7 +428,7 @@ fn check(section: &SwitchSection, ports: &[String]) -> Result<(), SwitchError> {
     if !(1..=1 << 22).contains(&section.rules) {
         return wrong("rules", "give 1 to 4194304");
     }
-    if section.signatures > 1 << 28 {
+    if section.signatures > MOST_SIGNATURES {
         return wrong("signatures", "give 0 to 268435456");
     }
     if !(1..=16_383).contains(&section.masks) {
