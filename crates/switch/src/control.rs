@@ -253,7 +253,7 @@ impl SwitchControl {
         (1 << 20) + 256 * self.section.rules
     }
 
-    /// Rules that a filter wants, by table and falling priority.
+    /// Rules that a filter wants, by table and in the order in which they win.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -262,7 +262,7 @@ impl SwitchControl {
             .map_err(|error| SwitchError::Text { name: "the filter".into(), error })?;
         let wanted = self.book.flows().filter(|(_, flow)| filter.wants(&flow.spec));
         let mut list: Vec<(RuleId, Flow)> = wanted.map(|(id, flow)| (id, flow.clone())).collect();
-        list.sort_by_key(|(id, flow)| (flow.spec.table, std::cmp::Reverse(flow.spec.priority), *id));
+        list.sort_by_key(|(id, flow)| (flow.spec.table, self.book.rank(*id)));
         let shown = list.into_iter().map(|(id, flow)| ShownFlow {
             id,
             text: show_flow(&flow.spec, &self.ports),
