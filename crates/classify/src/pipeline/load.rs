@@ -137,7 +137,7 @@ impl Pipeline {
 
     /// The first item that is wrong, if one is.
     fn check_all(&mut self, items: &[(Place, Item)], replace: bool) -> Result<(), LoadError> {
-        let (mut groups, mut meters) = (HashSet::new(), HashSet::new());
+        let (mut groups, mut meters) = (HashSet::<u32>::new(), HashSet::<u32>::new());
         if !replace {
             groups.extend(self.shared().groups.keys().copied());
             meters.extend(self.shared().meters.keys().copied());
