@@ -7,7 +7,7 @@ use crate::offload::OffloadSettings;
 use crate::tuple::{Mode, WORDS4, WORDS6};
 
 /// Flows that a worker may have room for at most.
-const MOST_ENTRIES: usize = 1 << 28;
+pub const MOST_ENTRIES: usize = 1 << 28;
 
 /// What a configuration says to the data path. Published to the workers, which look at it once per burst.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,6 +35,6 @@ pub mod tuple;
 pub mod yardstick;
 
 pub use key::{Field, Key, Mask};
-pub use rule::{Match, PortRange, Rank, Rule, RuleId, Side};
+pub use rule::{MOST_RULES, Match, PortRange, Rank, Rule, RuleId, Side};
 pub use rules::RuleSet;
 pub use tuple::{Grouping, TupleSpace};

@@ -19,7 +19,6 @@ use crate::pipeline::{Entry, Shared};
 use crate::rule::{Match, Rank, Rule, RuleId};
 use crate::rules::{Full, RuleSet};
 use crate::tuple::{Grouping, TupleSpace};
-use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,6 +143,11 @@ impl Snapshot {
                 }
                 done
             }
+            Step::Rank(id, rule, priority, table) => {
+                let space = self.tables.get_mut(usize::from(*table));
+                let other = Rule { priority: *priority, ..*rule };
+                space.is_some_and(|space| space.remove(*id, rule) && space.insert(*id, &other))
+            }
             Step::Regroup(table, grouping) => match self.tables.get_mut(usize::from(*table)) {
                 Some(space) => {
                     *space = space.regrouped(*grouping);
@@ -167,7 +171,7 @@ impl Snapshot {
             }
             let (table, rule) = match step {
                 Step::Insert(_, rule, entry) => (entry.as_ref().map_or(0, |entry| entry.table), rule),
-                Step::Remove(_, rule, table) => (*table, rule),
+                Step::Remove(_, rule, table) | Step::Rank(_, rule, _, table) => (*table, rule),
                 // No cached decision depends on these.
                 Step::Share(_) | Step::Regroup(..) => continue,
             };
@@ -181,6 +185,8 @@ impl Snapshot {
 enum Step {
     Insert(RuleId, Rule, Option<Arc<Entry>>),
     Remove(RuleId, Rule, u8),
+    /// Another priority for a rule of a table.
+    Rank(RuleId, Rule, u64, u8),
     Share(Arc<Shared>),
     /// A table's rules, grouped otherwise.
     Regroup(u8, Grouping),
@@ -268,7 +274,7 @@ impl LiveRules {
     /// # Errors
     /// See [`Full`].
     pub fn insert(&mut self, rule: Rule) -> Result<RuleId, Full> {
-        self.put(0, rule, None)
+        self.put(rule, None)
     }
 
     /// Puts a rule with instructions into one of the tables. One of a table that there is not goes nowhere and says [`Full`].
@@ -276,35 +282,15 @@ impl LiveRules {
     /// # Errors
     /// See [`Full`].
     pub fn insert_entry(&mut self, rule: Rule, entry: Entry) -> Result<RuleId, Full> {
-        self.insert_entry_from(0, rule, entry)
-    }
-
-    /// The same, with a number of at least `least`, which is at most one more than that of another rule.
-    ///
-    /// # Errors
-    /// See [`Full`]; there may be room for a lower number.
-    pub fn insert_entry_from(&mut self, least: u32, rule: Rule, entry: Entry) -> Result<RuleId, Full> {
         if usize::from(entry.table) >= self.snapshot().tables.len() {
             return Err(Full(self.set.len()));
         }
-        self.put(least, rule, Some(Arc::new(entry)))
+        self.put(rule, Some(Arc::new(entry)))
     }
 
-    /// The number that the next rule gets.
-    pub fn next_number(&mut self) -> u32 {
+    fn put(&mut self, rule: Rule, entry: Option<Arc<Entry>>) -> Result<RuleId, Full> {
         self.release();
-        self.set.next_number()
-    }
-
-    /// What a rule counts goes on under the number of one that has just been put in for it.
-    pub fn inherit(&mut self, from: RuleId, to: RuleId) {
-        self.counters.heirs.insert(from, to);
-        self.counters.heirlooms.insert(to, from);
-    }
-
-    fn put(&mut self, least: u32, rule: Rule, entry: Option<Arc<Entry>>) -> Result<RuleId, Full> {
-        self.release();
-        let id = self.set.insert_from(least, rule)?;
+        let id = self.set.insert(rule)?;
         self.counters.restart(id);
         if entry.is_some() || self.entries.len() > id.0 as usize {
             let places = self.entries.len().max(id.0 as usize + 1);
@@ -339,6 +325,16 @@ impl LiveRules {
         Some(rule)
     }
 
+    /// Gives a rule another priority, from the next [`commit`](Self::commit) on: its number, and what it counts, stay. It takes no room. False if there is no such rule.
+    pub fn set_priority(&mut self, id: RuleId, priority: u64) -> bool {
+        let Some(before) = self.set.set_priority(id, priority) else { return false };
+        if before.priority != priority {
+            let table = self.entry(id).map_or(0, |entry| entry.table);
+            self.staged.push(Step::Rank(id, before, priority, table));
+        }
+        true
+    }
+
     /// How many rules could be put in now. Those that were taken out make room when all workers have passed a burst boundary after the commit.
     pub fn room(&mut self) -> usize {
         self.release();
@@ -349,7 +345,6 @@ impl LiveRules {
     fn release(&mut self) {
         let domain = self.publisher.domain().clone();
         while let Some((_, id)) = self.gone.pop_front_if(|(since, _)| domain.passed(*since)) {
-            self.counters.settle(id);
             self.set.release(id);
         }
     }
@@ -373,7 +368,7 @@ impl LiveRules {
         let since = self.publisher.domain().advance();
         let gone = steps.iter().filter_map(|step| match step {
             Step::Remove(id, ..) => Some((since, *id)),
-            Step::Insert(..) | Step::Share(_) | Step::Regroup(..) => None,
+            Step::Insert(..) | Step::Rank(..) | Step::Share(_) | Step::Regroup(..) => None,
         });
         self.gone.extend(gone);
         self.behind.push((version, steps));
@@ -437,21 +432,11 @@ pub struct Counters {
     most: usize,
     /// What a number's rules before this one had counted.
     before: Vec<Hits>,
-    /// Of numbers whose rule has another one now, and that workers may still count under: the new ones.
-    heirs: HashMap<RuleId, RuleId>,
-    /// The other way round.
-    heirlooms: HashMap<RuleId, RuleId>,
 }
 
 impl Counters {
     fn new(most: usize) -> Self {
-        Counters {
-            workers: Vec::new(),
-            most,
-            before: Vec::new(),
-            heirs: HashMap::new(),
-            heirlooms: HashMap::new(),
-        }
+        Counters { workers: Vec::new(), most, before: Vec::new() }
     }
 
     /// The column of another worker: 16 bytes for each rule that there can be.
@@ -466,21 +451,9 @@ impl Counters {
         cells.map(Cell::read).fold(Hits::default(), Hits::with)
     }
 
-    /// What a rule has counted, under all its numbers. Workers count on meanwhile.
+    /// What a rule has counted. Workers count on meanwhile.
     pub fn get(&self, id: RuleId) -> Hits {
-        let (now, before) = (self.sum(id), self.before.get(id.0 as usize).copied().unwrap_or_default());
-        let own = now.without(before);
-        self.heirlooms.get(&id).map_or(own, |&from| own.with(self.get(from)))
-    }
-
-    /// Nobody counts under a number any more: what was counted under it is its heir's own.
-    fn settle(&mut self, id: RuleId) {
-        let Some(to) = self.heirs.remove(&id) else { return };
-        self.heirlooms.remove(&to);
-        let hits = self.get(id);
-        if let Some(before) = self.before.get_mut(to.0 as usize) {
-            *before = before.without(hits);
-        }
+        self.sum(id).without(self.before.get(id.0 as usize).copied().unwrap_or_default())
     }
 
     /// Another rule has this number from now on.
@@ -524,7 +497,7 @@ mod tests {
     use super::*;
     use crate::key::Field;
 
-    fn rule(port: u16, priority: u32) -> Rule {
+    fn rule(port: u16, priority: u64) -> Rule {
         Rule { matches: Match::any().exact(Field::DestinationPort, port.into()), priority }
     }
 
@@ -598,5 +571,33 @@ mod tests {
         rules.commit();
         assert_eq!(rules.insert(rule(2, 1)), Ok(id));
         assert_eq!(rules.counters().get(id), Hits::default());
+    }
+
+    #[test]
+    fn another_priority_takes_no_room_and_no_number() {
+        for grouping in Grouping::ALL {
+            let domain = Domain::new();
+            let mut rules = LiveRules::new(&domain, grouping, 2);
+            let mut worker = rules.counters().worker();
+            let (key, mask) = (Key::ipv4(1, 2, 3, 4, 5), Mask::prefix(Field::DestinationPort, 16));
+            let [first, second] = [5, 5].map(|priority| rules.insert(rule(4, priority)).unwrap());
+            let version = rules.commit();
+            worker.add(rules.set().rank(second).unwrap(), 60);
+            assert!(rules.set_priority(second, 6));
+            assert_eq!(rules.snapshot().space().lookup(&key).rule(), Some(first));
+            rules.commit();
+            assert_eq!(rules.snapshot().space().lookup(&key), Rank::new(6, second));
+            assert!(!rules.snapshot().still_holds(version, &key, &mask));
+            assert_eq!(rules.counters().get(second), Hits { packets: 1, bytes: 60 });
+            // In the other copy, too; what is as it was is no change.
+            assert!(rules.set_priority(second, 4) && rules.set_priority(first, 5));
+            assert_eq!(rules.commit(), version + 2);
+            assert_eq!(rules.snapshot().space().lookup(&key), Rank::new(5, first));
+            rules.snapshot().space().check().unwrap();
+            rules.remove(second).unwrap();
+            rules.commit();
+            assert!(!rules.set_priority(second, 7));
+            assert_eq!((rules.commit(), rules.snapshot().space().len()), (version + 3, 1));
+        }
     }
 }

@@ -3,7 +3,13 @@
 use crate::key::{Field, IPV6, Key, Mask, WORDS, ones};
 use std::ops::RangeInclusive;
 
-/// A rule's number: stable while the rule is there, and used again after it has gone.
+/// Bits of a rank that are the rule's number.
+const ID_BITS: u32 = 24;
+
+/// The most rules of a set: their numbers are less, and so [`Rank::NONE`] is no rule's.
+pub const MOST_RULES: usize = (1 << ID_BITS) - 1;
+
+/// A rule's number, less than [`MOST_RULES`]: stable while the rule is there, and used again after it has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId(pub u32);
 
@@ -18,19 +24,20 @@ impl Rank {
 
     /// The rank of a rule.
     #[inline(always)]
-    pub fn new(priority: u32, id: RuleId) -> Self {
-        Rank(u64::from(!priority) << 32 | u64::from(id.0))
+    pub fn new(priority: u64, id: RuleId) -> Self {
+        debug_assert!(priority >> (u64::BITS - ID_BITS) == 0 && (id.0 as usize) < MOST_RULES);
+        Rank(!priority << ID_BITS | u64::from(id.0))
     }
 
     /// The priority of the rule that has it.
-    pub fn priority(self) -> u32 {
-        !((self.0 >> 32) as u32)
+    pub fn priority(self) -> u64 {
+        !self.0 >> ID_BITS
     }
 
     /// The rule that has it.
     #[inline(always)]
     pub fn rule(self) -> Option<RuleId> {
-        (self != Rank::NONE).then_some(RuleId(self.0 as u32))
+        (self != Rank::NONE).then_some(RuleId(self.0 as u32 & MOST_RULES as u32))
     }
 }
 
@@ -147,15 +154,6 @@ impl Match {
         (span, mask == !rest)
     }
 
-    /// Whether a packet may match both, as far as bits and spans of ports tell.
-    pub(crate) fn may_share(&self, other: &Match) -> bool {
-        let ports = [Side::Source, Side::Destination].into_iter().all(|side| {
-            let ((one, _), (two, _)) = (self.span(side), other.span(side));
-            one.first <= two.last && two.first <= one.last
-        });
-        ports && self.may_meet(&other.value, &other.mask)
-    }
-
     /// From what the others say of one.
     pub(crate) fn from_parts(value: Key, mask: Mask, ports: [PortRange; 2]) -> Self {
         Match { value, mask, ports }
@@ -219,8 +217,8 @@ impl Match {
 pub struct Rule {
     /// What packets it is about.
     pub matches: Match,
-    /// The higher one wins.
-    pub priority: u32,
+    /// The higher one wins. It has 40 bits.
+    pub priority: u64,
 }
 
 #[cfg(test)]
@@ -265,10 +263,13 @@ mod tests {
 
     #[test]
     fn ranks_order_rules() {
-        let ranks = [(9, 5), (9, 6), (8, 0), (0, 0)].map(|(priority, id)| Rank::new(priority, RuleId(id)));
+        let (most, last) = ((1 << 40) - 1, MOST_RULES as u32 - 1);
+        let ranks = [(most, last), (9, 5), (9, 6), (8, 0), (0, 0), (0, last)];
+        let ranks = ranks.map(|(priority, id)| Rank::new(priority, RuleId(id)));
         assert!(ranks.is_sorted());
-        assert!(ranks[3] < Rank::NONE);
-        assert_eq!((ranks[1].rule(), Rank::NONE.rule()), (Some(RuleId(6)), None));
-        assert_eq!(ranks.map(Rank::priority), [9, 9, 8, 0]);
+        assert!(ranks[5] < Rank::NONE);
+        assert_eq!(ranks.map(|rank| rank.rule().unwrap().0), [last, 5, 6, 0, 0, last]);
+        assert_eq!(ranks.map(Rank::priority), [most, 9, 9, 8, 0, 0]);
+        assert_eq!(Rank::NONE.rule(), None);
     }
 }

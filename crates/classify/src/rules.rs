@@ -1,6 +1,6 @@
 //! The rules themselves: the owner of truth, from which structures are made.
 
-use crate::rule::{Rank, Rule, RuleId};
+use crate::rule::{MOST_RULES, Rank, Rule, RuleId};
 use std::collections::BTreeSet;
 
 /// There are as many rules as there can be.
@@ -28,14 +28,18 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// No rules, and room for `most` (2^32 - 1 at most).
+    /// No rules, and room for `most` ([`MOST_RULES`] at most).
     pub fn new(most: usize) -> Self {
-        RuleSet { slots: Vec::new(), free: BTreeSet::new(), len: 0, most: most.min(u32::MAX as usize) }
+        RuleSet { slots: Vec::new(), free: BTreeSet::new(), len: 0, most: most.min(MOST_RULES) }
     }
 
     /// Rules of a list, numbered from 0 on.
+    ///
+    /// # Panics
+    /// There are more than [`MOST_RULES`].
     pub fn from_list(list: &[Rule]) -> Self {
-        let mut set = RuleSet::new(u32::MAX as usize);
+        assert!(list.len() <= MOST_RULES, "{} rules", list.len());
+        let mut set = RuleSet::new(MOST_RULES);
         set.slots = list.iter().copied().map(Slot::Used).collect();
         set.len = list.len();
         set
@@ -46,20 +50,8 @@ impl RuleSet {
     /// # Errors
     /// See [`Full`].
     pub fn insert(&mut self, rule: Rule) -> Result<RuleId, Full> {
-        self.insert_from(0, rule)
-    }
-
-    /// The same, with a number of at least `least`, which is at most one more than that of another rule.
-    ///
-    /// # Errors
-    /// See [`Full`]; there may be room for a lower number.
-    pub fn insert_from(&mut self, least: u32, rule: Rule) -> Result<RuleId, Full> {
-        let free = self.free.range(least..).next().copied();
-        let id = match free {
-            Some(id) => {
-                self.free.remove(&id);
-                id
-            }
+        let id = match self.free.pop_first() {
+            Some(id) => id,
             None if self.slots.len() < self.most => {
                 self.slots.push(Slot::Free);
                 self.slots.len() as u32 - 1
@@ -78,6 +70,14 @@ impl RuleSet {
         *slot = Slot::Gone;
         self.len -= 1;
         Some(rule)
+    }
+
+    /// Gives a rule another priority; the rule as it was.
+    pub fn set_priority(&mut self, id: RuleId, priority: u64) -> Option<Rule> {
+        let Slot::Used(rule) = self.slots.get_mut(id.0 as usize)? else { return None };
+        let before = *rule;
+        rule.priority = priority;
+        Some(before)
     }
 
     /// Gives the number of a rule that has gone back for use.
@@ -107,11 +107,6 @@ impl RuleSet {
     /// The rank of a rule.
     pub fn rank(&self, id: RuleId) -> Option<Rank> {
         self.get(id).map(|rule| Rank::new(rule.priority, id))
-    }
-
-    /// The number that the next rule gets: the lowest.
-    pub fn next_number(&self) -> u32 {
-        self.free.first().copied().unwrap_or(self.slots.len() as u32)
     }
 
     /// How many could be put in now.

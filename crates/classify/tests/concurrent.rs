@@ -43,22 +43,22 @@ fn every_answer_is_of_one_version() {
                     let mut now = 0;
                     while !stop.load(Ordering::Relaxed) {
                         let snapshot = view.get(&reader);
-                        let priority = |found: Rank| u64::from(!((found.0 >> 32) as u32));
                         snapshot.space().lookup_batch(&keys, &mut out);
-                        assert!(out.iter().all(|&found| priority(found) == snapshot.version()));
+                        assert!(out.iter().all(|&found| found.priority() == snapshot.version()));
                         assert_eq!(
-                            priority(snapshot.space().lookup_wild(&keys[now % 40]).0),
+                            snapshot.space().lookup_wild(&keys[now % 40]).0.priority(),
                             snapshot.version()
                         );
                         cache.classify(snapshot, now as u32, &keys, &mut out);
-                        assert!(out.iter().all(|&found| priority(found) == snapshot.version()));
+                        assert!(out.iter().all(|&found| found.priority() == snapshot.version()));
                         reader.quiescent();
                         now += 1;
                     }
                 });
             }
             for version in 3..COMMITS {
-                let next = rules.insert(Rule { matches: matches(version), priority: version }).unwrap();
+                let rule = Rule { matches: matches(version), priority: version.into() };
+                let next = rules.insert(rule).unwrap();
                 rules.remove(last).unwrap();
                 assert_eq!(rules.commit(), u64::from(version));
                 last = next;

@@ -122,6 +122,7 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
             "gatekeeper.policy[1].grantors: fd77:2::1 is no address that a Grantor can have: our own address",
         ),
         ("request_percent = 5", "flows = 0", "gatekeeper.flows: 0: give 1 to 3430000000"),
+        ("request_percent = 5", "flows = 3430000001", "gatekeeper.flows: 3430000001: give 1 to 3430000000"),
         (
             "request_percent = 5",
             "flows = 100000000000000",

@@ -448,6 +448,8 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
             "nat.inside[0]: there is no interface \"len\"; there are \"lan\", \"wan\"",
         ),
         ("host_mappings = 1000", "host_mapings = 1000", "unknown field `host_mapings`"),
+        ("host_mappings = 1000", "mappings = 268435457", "nat.mappings: 268435457: give 1 to 2^28"),
+        ("host_mappings = 1000", "sessions = 1073741825", "nat.sessions: 1073741825: give 1 to 2^30"),
         ("host_mappings = 1000", "udp_s = 30", "nat.udp_s: 30: give 120 (RFC 4787, REQ-5)"),
         ("host_mappings = 1000", "fragments = 8000", "memory.frames = 8192: nat.fragments = 8000 may wait"),
         ("\"192.0.2.1:8080\"", "\"192.0.2.9:8080\"", "nat.static[0].external: 192.0.2.9: is not in nat.pool"),

@@ -95,12 +95,25 @@ fn mistakes_are_one_line_with_their_place() {
         ),
         ("flows = \"switch.flows\"", "flows = \"gone.flows\"", "gone.flows: No such file or directory"),
         ("flows = \"switch.flows\"", "tables = 0", "switch.tables: give 1 to 255"),
+        ("flows = \"switch.flows\"", "signatures = 268435457", "switch.signatures: give 0 to 268435456"),
+        (
+            "flows = \"switch.flows\"",
+            "exact = 4294967293",
+            "switch.exact: 4294967293 entries: at most 4294967292",
+        ),
         ("flows = \"switch.flows\"", "flow = 1", "unknown field `flow`"),
         ("role = \"switch\"", "role = \"router\"", "[switch]: a router has no such section"),
     ] {
         assert!(text.contains(from), "{from}");
         folder.write("switch.toml", text.replace(from, to));
         folder.fail(&[("check switch.toml", 2, line)]);
+    }
+    // As large as a table can be: more than is made for a check.
+    for key in ["exact", "megaflows"] {
+        let large = text.replace("flows = \"switch.flows\"", &format!("{key} = 4294967292"));
+        folder.write("switch.toml", large);
+        let checked = folder.ok("check switch.toml");
+        assert!(format!("{}{}", checked.out, checked.err).contains("1 rules in"), "{key}: {}", checked.err);
     }
     folder.write("switch.toml", &text);
     folder.fail(&[("run switch.toml --record r.tmrec", 2, "--record: a switch's rules are in no record")]);

@@ -42,7 +42,7 @@ impl Settings {
 }
 
 /// Flows of one family and worker: what its table can number.
-const MOST_FLOWS: usize = 3_430_000_000;
+pub const MOST_FLOWS: usize = 3_430_000_000;
 
 pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> Result<Settings, GateError> {
     if !(1..=86_400).contains(&section.idle_s) {

@@ -13,7 +13,7 @@ use tidemill_classify::text::TextError;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchSection {
-    /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`. Of rules of equal priority that a packet matches, the one that the file has first wins, whatever was there before it, if `rules` leaves room for the moves that this takes. Beside rules that commands have added either may win, as in OpenFlow: give them priorities.
+    /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`. Of rules of equal priority that a packet matches, the one that the file has first wins, whatever was there before it. Those that commands add come behind; which of these wins is open, as in OpenFlow: give them priorities. There can be 65,536 groups, and as many meters.
     pub flows: Option<PathBuf>,
     /// Tables, 1 to 255. A packet meets 16 rules at most, whatever their tables: one that would need more is dropped, as `rules-too-deep`; what these 16 have sent of it has left by then.
     pub tables: u8,

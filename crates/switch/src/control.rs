@@ -23,6 +23,9 @@ use tidemill_flow::hash::mix;
 use tidemill_lookup::publish::View;
 use tidemill_lookup::qsbr::Domain;
 
+/// The most that `signatures` may be.
+pub const MOST_SIGNATURES: usize = 1 << 28;
+
 /// One worker's half.
 pub(crate) struct Seat {
     pub(crate) cache: Cache,
@@ -250,7 +253,7 @@ impl SwitchControl {
         (1 << 20) + 256 * self.section.rules
     }
 
-    /// Rules that a filter wants, by table and falling priority.
+    /// Rules that a filter wants, by table and in the order in which they win.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -259,7 +262,7 @@ impl SwitchControl {
             .map_err(|error| SwitchError::Text { name: "the filter".into(), error })?;
         let wanted = self.book.flows().filter(|(_, flow)| filter.wants(&flow.spec));
         let mut list: Vec<(RuleId, Flow)> = wanted.map(|(id, flow)| (id, flow.clone())).collect();
-        list.sort_by_key(|(id, flow)| (flow.spec.table, std::cmp::Reverse(flow.spec.priority), *id));
+        list.sort_by_key(|(id, flow)| (flow.spec.table, self.book.rank(*id)));
         let shown = list.into_iter().map(|(id, flow)| ShownFlow {
             id,
             text: show_flow(&flow.spec, &self.ports),
@@ -425,7 +428,7 @@ fn check(section: &SwitchSection, ports: &[String]) -> Result<(), SwitchError> {
     if !(1..=1 << 22).contains(&section.rules) {
         return wrong("rules", "give 1 to 4194304");
     }
-    if section.signatures > 1 << 28 {
+    if section.signatures > MOST_SIGNATURES {
         return wrong("signatures", "give 0 to 268435456");
     }
     if !(1..=16_383).contains(&section.masks) {

@@ -45,7 +45,7 @@ impl Flooded {
         rules.insert(Rule { matches: sender, priority: 100 }).unwrap();
         for length in [9, 12] {
             let network = Match::any().prefix(Field::Ipv4Destination, 0x1000_0000, length);
-            rules.insert(Rule { matches: network, priority: length }).unwrap();
+            rules.insert(Rule { matches: network, priority: length.into() }).unwrap();
         }
         rules.commit();
         let oracle = Oracle::new(rules.set());
@@ -150,7 +150,7 @@ fn many_masks_are_asked_for_a_sample_of_a_flood() {
     let network = |length: u32| 1_u32.rotate_right(length);
     for length in 1..31 {
         let matches = Match::any().prefix(Field::Ipv4Source, network(length).into(), length);
-        rules.insert(Rule { matches, priority: 40 - length }).unwrap();
+        rules.insert(Rule { matches, priority: u64::from(40 - length) }).unwrap();
     }
     rules.commit();
     let oracle = Oracle::new(rules.set());
@@ -255,7 +255,7 @@ fn masks_that_a_flood_has_taken_are_free_within_a_second_of_its_end() {
     let network = |length: u32| 1_u32.rotate_right(length);
     for length in 1..31 {
         let matches = Match::any().prefix(Field::Ipv4Source, network(length).into(), length);
-        rules.insert(Rule { matches, priority: 40 - length }).unwrap();
+        rules.insert(Rule { matches, priority: u64::from(40 - length) }).unwrap();
     }
     rules.commit();
     let oracle = Oracle::new(rules.set());
@@ -331,7 +331,7 @@ fn what_is_outdated_is_counted_once() {
         // Each decision looks at another length of the address: enough masks for signatures.
         for length in 8..16 {
             let matches = Match::any().prefix(Field::Ipv4Source, u128::from(length - 7) << 27, length);
-            rules.insert(Rule { matches, priority: 100 - length }).unwrap();
+            rules.insert(Rule { matches, priority: u64::from(100 - length) }).unwrap();
         }
         rules.insert(port(4, 1)).unwrap();
         rules.commit();

@@ -159,8 +159,9 @@ pub(super) const OWN: [&str; 5] = ["table", "priority", "idle_timeout", "hard_ti
 /// What a dump counts.
 pub(super) const COUNTED: [&str; 5] = ["n_packets", "n_bytes", "duration", "idle_age", "hard_age"];
 
-/// Words without a value that dumps may have: there is nobody to tell, and counters begin at 0 anyway.
-pub(super) const UNUSED: [&str; 2] = ["send_flow_rem", "reset_counts"];
+/// Words without a value that dumps may have: there is nobody to tell, counters begin at 0 anyway and always count, and who overlaps has been looked at.
+pub(super) const UNUSED: [&str; 5] =
+    ["send_flow_rem", "reset_counts", "check_overlap", "no_packet_counts", "no_byte_counts"];
 
 /// Whether a word asks for a field.
 pub(super) fn names(name: &str, wanted: Field) -> bool {

@@ -24,8 +24,8 @@
 //!
 //! Departures: ports may be ranges (`8000-8999`); ports have names; a field without the protocol that it needs is an error
 //! rather than passed over; `resubmit` leads to a later table and comes last, so it is `goto_table`. What `dump-flows` counts (`n_packets`,
-//! `duration`, ...) is read and passed over, so that a dump can be loaded; so are its first line, and `send_flow_rem` and `reset_counts`: nobody is told of rules
-//! that go, and one that is added again counts from 0. There is no controller: an action that needs one is an error.
+//! `duration`, ...) is read and passed over, so that a dump can be loaded; so are its first line, and flags (`send_flow_rem`, `reset_counts`, `check_overlap`, ...): nobody is told of rules
+//! that go, one that is added again counts from 0, and rules may overlap. There is no controller: an action that needs one is an error.
 
 mod actions;
 mod fields;

@@ -426,7 +426,7 @@ fn filters_and_packets() {
 
 #[test]
 fn a_dump_can_be_loaded() {
-    let dump = "NXST_FLOW reply (xid=0x4):\n cookie=0x7, duration=3.5s, table=0, n_packets=1, n_bytes=60, idle_age=3, send_flow_rem priority=9,ip actions=output:1\n";
+    let dump = "NXST_FLOW reply (xid=0x4):\n cookie=0x7, duration=3.5s, table=0, n_packets=1, n_bytes=60, idle_age=3, send_flow_rem check_overlap reset_counts no_packet_counts no_byte_counts priority=9,ip actions=output:1\n";
     let items = read_flows(dump.as_bytes(), &ports()).unwrap();
     let [(place, Item::Flow(flow))] = &items[..] else { panic!("{items:?}") };
     assert_eq!((place.line, flow.priority, flow.cookie), (2, 9, 7));

@@ -4,10 +4,11 @@
 
 use super::action::{Action, Instructions, Output, SETTABLE};
 use super::group::{Group, Meter, Shared};
+use super::order::{self, BEHIND};
 use super::{Entry, PipelineOracle};
 use crate::key::{Field, IPV4, IPV6};
 use crate::live::{Hits, LiveRules, Snapshot, WorkerCounters};
-use crate::rule::{Match, Rule, RuleId, Side};
+use crate::rule::{Match, Rank, Rule, RuleId, Side};
 use crate::tuple::Grouping;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,9 @@ use tidemill_lookup::qsbr::Domain;
 use tidemill_wire::Protocol;
 
 const SECOND: u64 = 1_000_000_000;
+
+/// Groups that there can be, and meters: their memory is not there from the start, as that of rules is.
+pub(super) const MOST_SHARED: usize = 1 << 16;
 
 /// How large a pipeline is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +119,14 @@ pub enum BookError {
         /// The line, from 1.
         first: usize,
     },
+    /// More groups or meters than there can be.
+    #[error("no room for another {what}: there can be {most}: take one of them out")]
+    TooMany {
+        /// Which of both.
+        what: &'static str,
+        /// As many as there can be.
+        most: usize,
+    },
     /// As many rules as there can be.
     #[error("no room for another rule: there are {0}, as many as there can be")]
     Full(usize),
@@ -199,6 +211,8 @@ pub struct Pipeline {
     /// Rules with timeouts.
     timed: BTreeSet<RuleId>,
     shared: Shared,
+    /// Whether `shared` is another one than at the last commit.
+    shared_anew: bool,
     settings: PipelineSettings,
 }
 
@@ -219,6 +233,7 @@ impl Pipeline {
             by_match: HashMap::new(),
             timed: BTreeSet::new(),
             shared: Shared::default(),
+            shared_anew: false,
             settings,
         }
     }
@@ -258,6 +273,11 @@ impl Pipeline {
         self.flows.get(&id)
     }
 
+    /// A rule's place in the order in which its table's rules win: the least wins.
+    pub fn rank(&self, id: RuleId) -> Option<Rank> {
+        self.rules.set().rank(id)
+    }
+
     /// What a rule has counted.
     pub fn hits(&mut self, id: RuleId) -> Hits {
         self.rules.counters().get(id)
@@ -270,6 +290,9 @@ impl Pipeline {
 
     /// Publishes what has changed since the last time, at once; the version.
     pub fn commit(&mut self) -> u64 {
+        if std::mem::take(&mut self.shared_anew) {
+            self.rules.share(self.shared.clone());
+        }
         self.rules.commit()
     }
 
@@ -312,19 +335,23 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Puts a rule in, in place of one with the same table, priority and match.
+    /// Puts a rule in, in place of one with the same table, priority and match; if there is none, behind
+    /// those of its priority that a file has put in order.
     ///
     /// # Errors
     /// What is wrong with it; then nothing has changed.
     pub fn add(&mut self, spec: FlowSpec, now_ns: u64) -> Result<RuleId, BookError> {
-        self.add_from(0, spec, now_ns)
+        let place = self.same(&spec).and_then(|id| self.place(id)).unwrap_or(BEHIND);
+        self.add_at(place, spec, now_ns)
     }
 
-    /// The same, with a number of at least `least`, which is at most one more than that of another rule.
-    pub(super) fn add_from(&mut self, least: u32, spec: FlowSpec, now_ns: u64) -> Result<RuleId, BookError> {
+    /// The same, with this place among rules of its priority.
+    pub(super) fn add_at(&mut self, place: u32, spec: FlowSpec, now_ns: u64) -> Result<RuleId, BookError> {
         self.check(&spec)?;
         // The new one first: without room for it the old one stays.
-        let id = self.insert(least, &spec)?;
+        let rule = Rule { matches: spec.matches, priority: order::priority(spec.priority, place) };
+        let entry = Entry { table: spec.table, instructions: spec.instructions.clone() };
+        let id = self.rules.insert_entry(rule, entry).map_err(|full| BookError::Full(full.0))?;
         if let Some(old) = self.by_match.insert(likeness(&spec), id) {
             self.rules.remove(old);
             self.flows.remove(&old);
@@ -337,30 +364,16 @@ impl Pipeline {
         Ok(id)
     }
 
-    fn insert(&mut self, least: u32, spec: &FlowSpec) -> Result<RuleId, BookError> {
-        let rule = Rule { matches: spec.matches, priority: spec.priority.into() };
-        let entry = Entry { table: spec.table, instructions: spec.instructions.clone() };
-        self.rules.insert_entry_from(least, rule, entry).map_err(|full| BookError::Full(full.0))
+    /// A rule's place among those of its table and priority.
+    pub(super) fn place(&self, id: RuleId) -> Option<u32> {
+        self.rules.set().get(id).map(|rule| order::place(rule.priority))
     }
 
-    /// Gives a rule another number, of at least `least`: its age and what it has counted stay. `None` if no such number is free; then nothing has changed.
-    pub(super) fn renumber(&mut self, old: RuleId, least: u32) -> Option<RuleId> {
-        let spec = self.flows.get(&old)?.spec.clone();
-        let id = self.insert(least, &spec).ok()?;
-        self.rules.inherit(old, id);
-        self.rules.remove(old);
-        self.by_match.insert(likeness(&spec), id);
-        if self.timed.remove(&old) {
-            self.timed.insert(id);
+    /// Gives a rule another place.
+    pub(super) fn set_place(&mut self, id: RuleId, place: u32) {
+        if let Some(flow) = self.flows.get(&id) {
+            self.rules.set_priority(id, order::priority(flow.spec.priority, place));
         }
-        let flow = self.flows.remove(&old)?;
-        self.flows.insert(id, flow);
-        Some(id)
-    }
-
-    /// The number that the next rule gets.
-    pub(super) fn next_number(&mut self) -> u32 {
-        self.rules.next_number()
     }
 
     /// Takes rules out.
@@ -435,7 +448,7 @@ impl Pipeline {
     pub fn set_group(&mut self, number: u32, group: Group) -> Result<(), BookError> {
         check_group(number, &group)?;
         self.shared.groups.insert(number, Arc::new(group));
-        self.rules.share(self.shared.clone());
+        self.shared_anew = true;
         Ok(())
     }
 
@@ -444,14 +457,14 @@ impl Pipeline {
         if self.shared.groups.remove(&number).is_none() {
             return Vec::new();
         }
-        self.rules.share(self.shared.clone());
+        self.shared_anew = true;
         self.delete_users(Action::Group(number))
     }
 
     /// Puts a meter in, in place of the one with its number.
     pub fn set_meter(&mut self, number: u32, meter: Meter) {
         self.shared.meters.insert(number, Arc::new(meter));
-        self.rules.share(self.shared.clone());
+        self.shared_anew = true;
     }
 
     /// Takes a meter out, and all rules that use it, as OpenFlow says.
@@ -459,8 +472,17 @@ impl Pipeline {
         if self.shared.meters.remove(&number).is_none() {
             return Vec::new();
         }
-        self.rules.share(self.shared.clone());
+        self.shared_anew = true;
         self.delete_users(Action::Meter(number))
+    }
+
+    /// Takes the groups and meters out that are not to stay. No rule uses them.
+    pub(super) fn retain_shared(&mut self, group: impl Fn(u32) -> bool, meter: impl Fn(u32) -> bool) {
+        let Shared { groups, meters } = &mut self.shared;
+        let before = (groups.len(), meters.len());
+        groups.retain(|&number, _| group(number));
+        meters.retain(|&number, _| meter(number));
+        self.shared_anew |= before != (groups.len(), meters.len());
     }
 
     fn delete_users(&mut self, action: Action) -> Vec<Gone> {

@@ -1,13 +1,10 @@
 //! Many rules at once: all of a file, or nothing of it.
 
 use super::Meter;
-use super::action::Action;
-use super::book::{BookError, FlowFilter, Pipeline, Why, check_group};
+use super::book::{BookError, FlowFilter, FlowSpec, MOST_SHARED, Pipeline, Why, check_group};
+use super::order::{self, BEHIND};
 use crate::flows::{Item, Place};
-use crate::rule::{Match, RuleId};
-use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use hashbrown::{HashMap, HashSet};
 
 /// What of a file was not taken, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,42 +35,6 @@ pub struct Loaded {
     pub removed: usize,
 }
 
-/// Rules of a file so far, by table and priority. Of equal ones the lower number wins: so that a file means the same whatever was there before, rules that may meet
-/// get numbers that rise as the file goes on.
-struct Order {
-    places: HashMap<(u8, u16), BTreeMap<RuleId, Match>>,
-    /// Pairs that are still compared: when there were so many, the others count as such that meet.
-    left: usize,
-}
-
-/// As many take tens of milliseconds.
-const COMPARED: usize = 1 << 23;
-
-impl Default for Order {
-    fn default() -> Self {
-        Order { places: HashMap::new(), left: COMPARED }
-    }
-}
-
-impl Order {
-    /// The least number, from this one on, that is behind those of all that the rule may meet.
-    fn least(&mut self, (table, priority, matches): (u8, u16, Match), number: u32) -> u32 {
-        let Some(before) = self.places.get(&(table, priority)) else { return number };
-        let behind = (Bound::Excluded(RuleId(number)), Bound::<RuleId>::Unbounded);
-        for (id, other) in before.range(behind).rev() {
-            self.left = self.left.saturating_sub(1);
-            if self.left == 0 || matches.may_share(other) {
-                return id.0 + 1;
-            }
-        }
-        number
-    }
-
-    fn put(&mut self, (table, priority, matches): (u8, u16, Match), id: RuleId) {
-        self.places.entry((table, priority)).or_default().insert(id, matches);
-    }
-}
-
 /// Refuses what an earlier line has said.
 fn once(what: &'static str, before: Option<usize>, place: &Place, item: &Item) -> Result<(), LoadError> {
     match before {
@@ -83,8 +44,8 @@ fn once(what: &'static str, before: Option<usize>, place: &Place, item: &Item) -
 }
 
 impl Pipeline {
-    /// Puts items of a file in, each with its place. With `replace` all that is not in the file goes, and of rules of equal priority the earlier ones win, if there is
-    /// room for the numbers that this takes; without, timeouts of rules that are there as they are begin anew, as OpenFlow's are when a rule is added again.
+    /// Puts items of a file in, each with its place. With `replace` all that is not in the file goes, and of rules of equal priority the earlier ones win; without,
+    /// timeouts of rules that are there as they are begin anew, as OpenFlow's are when a rule is added again, and new ones are behind all of their priority.
     ///
     /// # Errors
     /// The first item that is wrong, by its place; then nothing has changed.
@@ -94,10 +55,9 @@ impl Pipeline {
         replace: bool,
         now_ns: u64,
     ) -> Result<Loaded, LoadError> {
-        let new = self.check_all(&items, replace)?;
-        let mut spare = self.room().saturating_sub(new);
+        self.check_all(&items, replace)?;
         let mut loaded = Loaded::default();
-        let (mut groups, mut meters, mut wanted) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut groups, mut meters, mut wanted) = (HashSet::new(), HashSet::new(), HashSet::new());
         // Groups and meters first: rules may stand before them.
         let mut flows = Vec::new();
         for (place, item) in items {
@@ -123,26 +83,23 @@ impl Pipeline {
                 }
             }
         }
-        let mut order = Order::default();
-        for (line, spec) in flows {
+        let places = if replace { self.places(&flows) } else { Vec::new() };
+        for (at, (line, spec)) in flows.into_iter().enumerate() {
             let kept = self.same(&spec).filter(|&id| self.flow(id).is_some_and(|flow| flow.spec == spec));
-            let place = (spec.table, spec.priority, spec.matches);
-            let id = match (kept, replace) {
-                (Some(id), false) => {
+            let id = match (kept, places.get(at)) {
+                (Some(id), Some(&place)) => {
+                    self.set_place(id, place);
+                    id
+                }
+                (Some(id), None) => {
                     self.restart(id, now_ns);
                     id
                 }
-                (Some(id), true) => {
-                    let least = order.least(place, id.0);
-                    let other = (least != id.0 && spare > 0).then(|| self.renumber(id, least)).flatten();
-                    spare -= usize::from(other.is_some());
-                    other.unwrap_or(id)
-                }
-                (None, _) => {
-                    let least = if replace { order.least(place, self.next_number()) } else { 0 };
-                    // Where there is room for lower numbers only, the rule is worth more than its turn.
-                    let added =
-                        self.add_from(least, spec.clone(), now_ns).or_else(|_| self.add(spec, now_ns));
+                (None, place) => {
+                    let added = match place {
+                        Some(&place) => self.add_at(place, spec, now_ns),
+                        None => self.add(spec, now_ns),
+                    };
                     added.map_err(|error| LoadError { line, column: 1, error })?
                 }
             };
@@ -152,45 +109,49 @@ impl Pipeline {
                 loaded.added += 1;
             }
             wanted.insert(id);
-            if replace {
-                order.put(place, id);
-            }
         }
         if replace {
             let others = self.flows().map(|(id, _)| id).filter(|id| !wanted.contains(id)).collect();
             loaded.removed = self.take_out(others, Why::Deleted).len();
-            let shared = self.shared().clone();
-            for number in shared.groups.keys().filter(|number| !groups.contains(number)) {
-                self.delete_group(*number);
-            }
-            for number in shared.meters.keys().filter(|number| !meters.contains(number)) {
-                self.delete_meter(*number);
-            }
+            self.retain_shared(|number| groups.contains(&number), |number| meters.contains(&number));
         }
         Ok(loaded)
     }
 
-    /// How many rules are new, or say something else than before.
-    fn check_all(&mut self, items: &[(Place, Item)], replace: bool) -> Result<usize, LoadError> {
-        let group = |number: u32| {
-            let new = items.iter().any(|(_, item)| matches!(item, Item::Group(n, _) if *n == number));
-            new || !replace && self.shared().groups.contains_key(&number)
-        };
-        let meter = |number: u32| {
-            let new = items.iter().any(|(_, item)| matches!(item, Item::Meter(n, _) if *n == number));
-            new || !replace && self.shared().meters.contains_key(&number)
-        };
-        // Each number is looked for once, however many rules use it.
-        let used = |wanted: fn(&Action) -> Option<u32>, there: &dyn Fn(u32) -> bool| -> BTreeSet<u32> {
-            let actions = items.iter().filter_map(|(_, item)| match item {
-                Item::Flow(spec) => Some(&spec.instructions.actions),
-                _ => None,
-            });
-            let numbers: BTreeSet<u32> = actions.flatten().filter_map(wanted).collect();
-            numbers.into_iter().filter(|&number| there(number)).collect()
-        };
-        let groups = used(|action| if let Action::Group(n) = action { Some(*n) } else { None }, &group);
-        let meters = used(|action| if let Action::Meter(n) = action { Some(*n) } else { None }, &meter);
+    /// A place for each rule of a file: of one table and priority, the earlier the lower.
+    fn places(&self, flows: &[(usize, FlowSpec)]) -> Vec<u32> {
+        let mut equals = HashMap::<(u8, u16), Vec<usize>>::new();
+        for (at, (_, spec)) in flows.iter().enumerate() {
+            equals.entry((spec.table, spec.priority)).or_default().push(at);
+        }
+        let mut places = vec![BEHIND; flows.len()];
+        for rules in equals.values() {
+            let place = |&at: &usize| self.place(self.same(&flows[at].1)?).filter(|&place| place != BEHIND);
+            let known: Vec<Option<u32>> = rules.iter().map(place).collect();
+            for (&at, place) in rules.iter().zip(order::places(&known)) {
+                places[at] = place;
+            }
+        }
+        places
+    }
+
+    /// The first item that is wrong, if one is.
+    fn check_all(&mut self, items: &[(Place, Item)], replace: bool) -> Result<(), LoadError> {
+        let (mut groups, mut meters) = (HashSet::<u32>::new(), HashSet::<u32>::new());
+        if !replace {
+            groups.extend(self.shared().groups.keys().copied());
+            meters.extend(self.shared().meters.keys().copied());
+        }
+        for (place, item) in items {
+            let (what, numbers, number) = match item {
+                Item::Flow(_) => continue,
+                Item::Group(number, _) => ("group", &mut groups, *number),
+                Item::Meter(number, _) => ("meter", &mut meters, *number),
+            };
+            if numbers.insert(number) && numbers.len() > MOST_SHARED {
+                return Err(LoadError::at(place, item, BookError::TooMany { what, most: MOST_SHARED }));
+            }
+        }
         // Each rule that is put in takes a number, and what it replaces gives none back before workers have seen that.
         let (mut rules, mut lines) = (0, HashMap::new());
         let (mut group_lines, mut meter_lines) = (HashMap::new(), HashMap::new());
@@ -219,17 +180,12 @@ impl Pipeline {
             let (there, most) = (self.flows().len(), self.settings().rules);
             return Err(LoadError::at(place, item, BookError::FullAtOnce { new: rules, there, most }));
         }
-        Ok(rules)
+        Ok(())
     }
 
     /// Takes all rules, groups and meters out.
     pub fn clear(&mut self) {
         self.delete(&FlowFilter::any());
-        for number in self.shared().groups.keys().copied().collect::<Vec<_>>() {
-            self.delete_group(number);
-        }
-        for number in self.shared().meters.keys().copied().collect::<Vec<_>>() {
-            self.delete_meter(number);
-        }
+        self.retain_shared(|_| false, |_| false);
     }
 }

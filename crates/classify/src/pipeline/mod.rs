@@ -26,6 +26,7 @@ mod choose;
 mod group;
 mod load;
 mod oracle;
+mod order;
 #[cfg(test)]
 mod tests;
 mod way;

@@ -207,30 +207,74 @@ fn of_equal_rules_the_earlier_one_in_the_file_wins_whatever_was_there_before() {
         assert_eq!(book.flow(number).unwrap().spec, spec(ip), "{lines:?}");
     }
     worker.add(Rank::new(0, number), 100);
-    // The other way round: the one that moves keeps what it has counted, and what workers count that have not seen it yet.
+    // The other way round: the one that moves keeps its number, and what it has counted.
     let (first, loaded) = load(&mut book, &[&longest, ip]);
     assert_eq!(book.flow(first).unwrap().spec, spec(&longest));
     assert_eq!(loaded, Loaded { added: 0, kept: 2, removed: 0 });
-    let moved = book.same(&spec(ip)).unwrap();
-    assert!(moved > first && moved != number, "{moved:?}, {first:?}");
+    assert_eq!(book.same(&spec(ip)), Some(number));
     worker.add(Rank::new(0, number), 100);
-    worker.add(Rank::new(0, moved), 100);
-    let hits = Hits { packets: 3, bytes: 300 };
-    assert_eq!(book.hits(moved), hits);
-    // Its old number is another rule's, which begins with nothing.
-    let others: Vec<String> = (0..5).map(|n| format!("table=1,priority={n} actions=1")).collect();
-    let lines: Vec<&str> = [&*longest, ip].into_iter().chain(others.iter().map(String::as_str)).collect();
-    assert_eq!(load(&mut book, &lines).0, first);
-    assert_eq!(book.hits(moved), hits);
-    assert!(book.flow(number).is_some());
-    assert_eq!(book.hits(number), Hits::default());
-    // Rules that no packet matches both stay where they are.
-    let apart = ["priority=5,arp actions=3", "priority=5,ip actions=4"];
-    load(&mut book, &apart);
-    let numbers = |book: &Pipeline| apart.map(|line| book.same(&spec(line)));
-    let before = numbers(&book);
-    load(&mut book, &[apart[1], apart[0]]);
-    assert_eq!(numbers(&book), before);
+    assert_eq!(book.hits(number), Hits { packets: 2, bytes: 200 });
+    // By a command: what replaces a rule has its place, and what is new is behind.
+    let replaced = add(&mut book, &format!("{mac},4,4,4"));
+    add(&mut book, "priority=5,tcp actions=7");
+    book.commit();
+    assert_eq!(book.snapshot().walk(&key, |_| {}).0.rules().next(), Some(replaced));
+    assert!(book.rank(number) < book.rank(book.same(&spec("priority=5,tcp actions=7")).unwrap()));
+}
+
+#[test]
+fn the_order_of_a_file_takes_no_room() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 2);
+    let key = Key::ipv4(1, 2, 3, 80, 6);
+    let mut lines = ["priority=5,ip actions=3", "priority=5,tcp actions=4"];
+    for turn in 0..100 {
+        let items = crate::flows::read_flows(lines.join("\n").as_bytes(), &PortNames::default()).unwrap();
+        book.load(items, true, 0).unwrap();
+        book.commit();
+        let found = book.snapshot().walk(&key, |_| {}).0.rules().next().unwrap();
+        assert_eq!(book.flow(found).unwrap().spec, spec(lines[0]), "{turn}");
+        lines.swap(0, 1);
+    }
+}
+
+/// Rules of one priority, each of which meets half of the others.
+#[test]
+fn many_rules_of_one_priority_are_in_the_order_of_each_file() {
+    const RULES: usize = 4000;
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, RULES);
+    let text = |n: usize| {
+        let side = if n.is_multiple_of(2) { "nw_src" } else { "nw_dst" };
+        format!("priority=5,ip,{side}=10.{}.{}.0/24 actions=1", n / 200, n % 200)
+    };
+    let mut specs: Vec<FlowSpec> = (0..RULES).map(|n| spec(&text(n))).collect();
+    let mut rng = crate::suite::Rng::new(3);
+    for turn in 0..8 {
+        match turn {
+            0 => {}
+            1 | 2 => specs.reverse(),
+            3 => specs.rotate_right(1),
+            4 => specs.rotate_left(7),
+            _ => (1..RULES).for_each(|at| specs.swap(at, rng.below(at + 1))),
+        }
+        let item = |spec: &FlowSpec| (crate::flows::Place::default(), Item::Flow(Box::new(spec.clone())));
+        let loaded = book.load(specs.iter().map(item).collect(), true, 0).unwrap();
+        assert_eq!((loaded.added, loaded.removed), (if turn == 0 { RULES } else { 0 }, 0));
+        book.commit();
+        let ranks: Vec<Option<Rank>> =
+            specs.iter().map(|spec| book.same(spec).and_then(|id| book.rank(id))).collect();
+        assert!(ranks.is_sorted_by(|one, other| one < other), "{turn}");
+        let oracle = book.oracle();
+        for n in 0..20 {
+            let (from, to) = (rng.below(RULES / 2) * 2, rng.below(RULES / 2) * 2 + 1);
+            let [from, to] = [from, to].map(|n| 0x0a00_0000 | (n as u32 / 200) << 16 | (n as u32 % 200) << 8);
+            let key = Key::ipv4(from, to, 1, n, 6);
+            let way = book.snapshot().walk(&key, |_| {}).0;
+            assert_eq!((oracle.way(&key), way.end()), (way, End::Done), "{turn}");
+        }
+    }
+    book.snapshot().tables()[0].check().unwrap();
 }
 
 #[test]
@@ -309,6 +353,49 @@ fn groups_and_meters_are_there_before_their_rules_and_take_them_along() {
     assert_eq!((book.delete_group(7).len(), book.flows().len()), (0, 1));
     assert_eq!(book.commit(), version + 1);
     assert!(book.snapshot().shared().groups.is_empty() && book.snapshot().shared().meters.is_empty());
+}
+
+#[test]
+fn groups_of_a_file_are_copied_once_a_commit() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    let load = |book: &mut Pipeline, groups: u32| {
+        let group = |n| Item::Group(n, Group::new(GroupKind::All, Vec::new()));
+        let items = (0..groups).map(|n| (crate::flows::Place::default(), group(n))).collect();
+        book.load(items, true, 0).map(|_| std::sync::Arc::strong_count(&book.shared().groups[&0]))
+    };
+    assert_eq!(load(&mut book, 500), Ok(1));
+    book.commit();
+    // The published ones are one copy.
+    assert_eq!(load(&mut book, 1), Ok(2));
+    assert_eq!(book.shared().groups.len(), 1);
+    book.commit();
+    assert_eq!(book.snapshot().shared().groups.len(), 1);
+    assert_eq!(load(&mut book, 1), Ok(3), "the spare's, and that before it");
+    assert_eq!(book.commit(), 3, "nothing is new");
+}
+
+#[test]
+fn there_is_an_end_to_groups_and_meters() {
+    use super::book::MOST_SHARED;
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    let most = MOST_SHARED as u32;
+    let meter = |n| Item::Meter(n, MeterRate { unit: MeterUnit::Packets, rate: 5, burst: 5 });
+    let group = |n| Item::Group(n, Group::new(GroupKind::All, Vec::new()));
+    let mut load = |all: Vec<Item>, replace: bool| {
+        let items = all.into_iter().map(|item| (crate::flows::Place::default(), item)).collect();
+        book.load(items, replace, 0).map_err(|error| error.error)
+    };
+    let full = |what| Err(BookError::TooMany { what, most: MOST_SHARED });
+    assert_eq!(load((0..=most).map(group).collect(), true), full("group"));
+    assert_eq!(load((0..=most).map(meter).collect(), true), full("meter"));
+    let all = (0..most).flat_map(|n| [group(n), meter(n)]).collect();
+    assert_eq!(load(all, true), Ok(Loaded::default()));
+    assert_eq!(load(vec![group(most)], false), full("group"));
+    assert_eq!(load(vec![group(0), meter(most - 1)], false), Ok(Loaded::default()));
+    assert_eq!(load(vec![group(most)], true), Ok(Loaded::default()));
+    assert_eq!((book.shared().groups.len(), book.shared().meters.len()), (1, 0));
 }
 
 #[test]

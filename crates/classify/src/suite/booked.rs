@@ -10,9 +10,8 @@ use crate::pipeline::{
     Action, BookError, Bucket, FlowFilter, FlowSpec, Group, GroupKind, Instructions, Meter, MeterRate,
     MeterUnit, Output, Pipeline, PipelineSettings, Walker, WayId, Ways, check_action,
 };
-use crate::rule::{Match, Rank, Rule, RuleId};
+use crate::rule::{Match, Rank, Rule};
 use crate::tuple::Grouping;
-use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use tidemill_lookup::qsbr::Domain;
 
@@ -171,15 +170,12 @@ impl BookedCase {
         let mut cache = Cache::new(self.settings, 7).map_err(|error| error.to_string())?;
         let (mut ways, mut rng, mut now_s) = (Ways::new(500), Rng::new(1), 0_u32);
         let (mut list, mut oracle) = (List::default(), book.oracle());
-        // Rules that have other numbers since the last commit.
-        let mut moved = HashMap::<RuleId, RuleId>::new();
         for step in &self.steps {
             let now_ns = u64::from(now_s) * SECOND;
             match step {
                 BookedStep::Commit => {
                     book.commit();
                     oracle = book.oracle();
-                    moved.clear();
                 }
                 BookedStep::Choose(all) => {
                     book.choose_groupings(*all);
@@ -197,13 +193,7 @@ impl BookedCase {
                         }
                         for id in found.rules() {
                             hits.add(Rank::new(0, id), 60);
-                            // One that was replaced and is not published yet counts for nobody, unless its rule has only moved.
-                            let mut id = id;
-                            while book.flow(id).is_none()
-                                && let Some(&to) = moved.get(&id)
-                            {
-                                id = to;
-                            }
+                            // One that was replaced and is not published yet counts for nobody.
                             book.flow(id).into_iter().for_each(|flow| list.count(&flow.spec));
                         }
                     }
@@ -217,16 +207,7 @@ impl BookedCase {
                     book.expire(u64::from(now_s) * SECOND);
                     list.expire(now_s);
                 }
-                change => {
-                    let mut numbers: Vec<(RuleId, FlowSpec)> =
-                        book.flows().map(|(id, flow)| (id, flow.spec.clone())).collect();
-                    list.change(change, &mut book, now_ns, now_s)?;
-                    if matches!(change, BookedStep::Load(_, true)) {
-                        numbers.retain(|(id, _)| book.flow(*id).is_none());
-                        let at = |spec: &FlowSpec| book.flows().find(|(_, flow)| flow.spec == *spec);
-                        moved.extend(numbers.iter().filter_map(|(id, spec)| Some((*id, at(spec)?.0))));
-                    }
-                }
+                change => list.change(change, &mut book, now_ns, now_s)?,
             }
             list.compare(&book).map_err(|what| format!("after {step:?}: {what}"))?;
             cache.check()?;
@@ -254,16 +235,14 @@ struct List {
     meters: BTreeSet<u32>,
 }
 
-/// With room for more rules than this, rules can always have the numbers that their file's order wants.
-const ROOMY: usize = 100;
-
-/// Whether, of rules of equal priority that may meet, the earlier ones in the file have the lower numbers.
+/// Whether, of rules of one table and priority, the earlier ones in the file win.
 fn in_order(specs: &[&FlowSpec], book: &Pipeline) -> Result<(), String> {
     let number = |spec: &FlowSpec| book.flows().find(|(_, flow)| flow.spec == *spec).map(|(id, _)| id);
+    let rank = |spec: &FlowSpec| number(spec).and_then(|id| book.rank(id));
     for (at, one) in specs.iter().enumerate() {
         for other in &specs[at + 1..] {
             let equal = (one.table, one.priority) == (other.table, other.priority);
-            if equal && one.matches.may_share(&other.matches) && number(one) >= number(other) {
+            if equal && rank(one) >= rank(other) {
                 return Err(format!("{one:?} is before {other:?} in the file, and behind it in the book"));
             }
         }
@@ -411,7 +390,7 @@ impl List {
         let placed = items.iter().map(|item| (Place::default(), item.clone())).collect();
         match (book.load(placed, replace, now_ns).map_err(|error| error.error), leads) {
             (Ok(_), true) if !twice => {
-                if replace && book.settings().rules > ROOMY {
+                if replace {
                     in_order(&specs().collect::<Vec<_>>(), book)?;
                 }
                 *self = after;

@@ -127,7 +127,7 @@ impl Shape {
             }
         };
         // Few priorities: many are equal.
-        Rule { matches, priority: rng.below(50) as u32 }
+        Rule { matches, priority: rng.below(50) as u64 }
     }
 }
 

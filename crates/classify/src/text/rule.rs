@@ -3,7 +3,7 @@
 use super::line::{Address, Line};
 use super::{LONGEST_LINE, TextError, lines};
 use crate::key::{Field, IPV4, IPV6, ones};
-use crate::rule::{Match, Rule, Side};
+use crate::rule::{MOST_RULES, Match, Rule, Side};
 use std::io::BufRead;
 
 /// A rule of a file.
@@ -25,7 +25,7 @@ impl TextRule {
 /// Matches with priorities by which the first of the list wins.
 pub fn in_order(matches: impl IntoIterator<Item = Match>) -> Vec<Rule> {
     let rule = |(matches, priority)| Rule { matches, priority };
-    matches.into_iter().zip((0..=u32::MAX).rev()).map(rule).collect()
+    matches.into_iter().zip((0..=u64::from(u32::MAX)).rev()).map(rule).collect()
 }
 
 /// Reads a rule set.
@@ -35,6 +35,9 @@ pub fn in_order(matches: impl IntoIterator<Item = Match>) -> Vec<Rule> {
 pub fn read_rules(reader: impl BufRead) -> Result<Vec<TextRule>, TextError> {
     let mut rules = Vec::new();
     lines(reader, LONGEST_LINE, |line| {
+        if rules.len() == MOST_RULES {
+            return Err(line.error(0, format!("there can be {MOST_RULES} rules: leave the others out")));
+        }
         rules.push(rule(line)?);
         Ok(())
     })?;

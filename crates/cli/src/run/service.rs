@@ -198,10 +198,8 @@ pub(crate) fn unchanged(name: &str, same: &[(&str, bool)]) -> Result<()> {
     }
 }
 
-/// Flows of which no table has more, with what it keeps free.
-const MOST_FLOWS: usize = 3_500_000_000;
-
-/// The room for flows that a check of a configuration makes tables with: little, unless there can be no such table at all. What memory they ask for is warned of besides.
-pub(super) fn checked_room(flows: usize) -> usize {
-    if flows <= MOST_FLOWS { flows.min(1 << 12) } else { flows }
+/// The room for flows that a check of a configuration makes tables with: little, unless they are more than the `most` that there can be, so that they are refused as when it
+/// runs. What memory they ask for is warned of besides.
+pub(super) fn checked_room(flows: usize, most: usize) -> usize {
+    if flows <= most { flows.min(1 << 12) } else { flows }
 }

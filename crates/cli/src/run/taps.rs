@@ -12,6 +12,7 @@ use std::thread::Scope;
 use tidemill_control::schema::assets::{self, path};
 use tidemill_control::schema::{Counters, Table, ipfix};
 use tidemill_control::{ApiError, Registry, Request};
+use tidemill_flow::flowtable::MOST_SLOTS;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_nf::assets::{AssetsControl, AssetsError, Host};
@@ -75,7 +76,7 @@ impl Taps {
     /// Those of a check: nothing will flow, and small tables do.
     pub(super) fn check(config: &Config, name: &str) -> Result<Self> {
         Self::make(config, name, 1, |section| {
-            let flows = checked_room(section.flows);
+            let flows = checked_room(section.flows, MOST_SLOTS);
             IpfixControl::silent(&tidemill_nf::ipfix::IpfixSection { flows, ..section.clone() }, 1, true)
         })
     }

@@ -21,7 +21,7 @@ pub mod path {
 answers! {
     /// Rules.
     pub struct Flows {
-        /// By table and falling priority.
+        /// By table, in the order in which they win.
         pub flows: Vec<Flow>,
     }
 

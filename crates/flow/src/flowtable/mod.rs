@@ -64,6 +64,9 @@ use std::sync::Arc;
 use store::Store;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// Slots that a table can have: their numbers have 32 bits.
+pub const MOST_SLOTS: usize = store::MOST_SLOTS / tags::LANES * tags::LANES;
+
 /// What a flow's state can be: plain data, a whole number of 8-byte words (checked by the compiler), all zeros at first.
 pub trait State: FromBytes + IntoBytes + Immutable + Copy {}
 impl<T: FromBytes + IntoBytes + Immutable + Copy> State for T {}

@@ -85,8 +85,8 @@ impl<const W: usize, S: State> Store<W, S> {
 
     pub(super) fn new(slots: usize) -> Result<Self, SizeError> {
         const { assert!(size_of::<S>().is_multiple_of(8), "a state is a whole number of words") };
-        if slots > MOST_SLOTS / LANES * LANES {
-            return Err(SizeError::TooMany { asked: slots, most: MOST_SLOTS / LANES * LANES });
+        if slots > super::MOST_SLOTS {
+            return Err(SizeError::TooMany { asked: slots, most: super::MOST_SLOTS });
         }
         let buckets = slots.div_ceil(LANES).max(1);
         let reflection = |tag: usize| place(mix(tag as u64 + 1), buckets as u32);

@@ -48,5 +48,5 @@ pub use log::LogLine;
 pub use net::{Ends, Net};
 pub use rules::{Decision, Frame, Hits, MOST_MATCHES, Rules};
 pub use sets::AddressSet;
-pub use states::States;
+pub use states::{MOST_STATES, States};
 pub use wiring::{Hops, Host, splice};

@@ -522,7 +522,7 @@ impl Expand {
                 if !icmp && rule.matches.is_none() {
                     one = one.port_range(Side::Source, from.clone()).port_range(Side::Destination, to);
                 }
-                let matches = tidemill_classify::Rule { matches: one, priority };
+                let matches = tidemill_classify::Rule { matches: one, priority: priority.into() };
                 self.matches.insert(matches).map_err(|_| {
                     rule.place.error(format!(
                         "the rules' lists make more than {MOST_MATCHES} matches: put addresses into tables"

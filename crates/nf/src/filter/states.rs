@@ -19,13 +19,17 @@ use crate::filter::half::{AHEAD, HalfOpen, NONE, key_of};
 use crate::filter::net::{Net, protocol_of};
 use crate::filter::settings::Plan;
 use std::marker::PhantomData;
-use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, State, Swept};
+use tidemill_flow::flowtable::{FlowReader, FlowTable, MOST_SLOTS, Outcome, Slot, State, Swept};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
 
 /// Flows of a bucket of the flow table.
 const LANES: usize = 31;
+
+/// Connections that there can be room for: an eighth more are slots.
+pub const MOST_STATES: usize = (MOST_SLOTS - LANES) / 9 * 8;
+
 /// Which of the two lists a connection waits in.
 const TCP: usize = 0;
 const OTHERS: usize = 1;

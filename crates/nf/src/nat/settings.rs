@@ -13,6 +13,12 @@ use tidemill_lpm::Prefix;
 /// Addresses that a pool may have, of each family: their bitmaps of ports are 24 KiB each.
 pub const MOST_ADDRESSES: usize = 4096;
 
+/// Mappings that there can be.
+pub const MOST_MAPPINGS: usize = 1 << 28;
+
+/// Sessions that there can be.
+pub const MOST_SESSIONS: usize = 1 << 30;
+
 /// What nodes go by; published, so that a reload can change it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
@@ -179,10 +185,10 @@ pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Che
         let what = format!("interface {:?} is inside, too: leave it out in one of them", both.0.name);
         return Err(NatError::config("outside", what));
     }
-    if !(1..=1 << 28).contains(&section.mappings) {
+    if !(1..=MOST_MAPPINGS).contains(&section.mappings) {
         return Err(NatError::config("mappings", format!("{}: give 1 to 2^28", section.mappings)));
     }
-    if !(1..=1 << 30).contains(&section.sessions) {
+    if !(1..=MOST_SESSIONS).contains(&section.sessions) {
         return Err(NatError::config("sessions", format!("{}: give 1 to 2^30", section.sessions)));
     }
     if section.host_mappings == 0 {

@@ -34,7 +34,7 @@ pub(super) struct RunnerArgs {
 
 /// The number of a rule's line from 1 on, 0 for none: priorities fall from line to line.
 fn number(rank: Rank) -> u32 {
-    if rank == Rank::NONE { 0 } else { (rank.0 >> 32) as u32 + 1 }
+    if rank == Rank::NONE { 0 } else { !(rank.priority() as u32) + 1 }
 }
 
 pub(super) fn run(args: &ClassifyBench) -> Result<bool> {

@@ -17,7 +17,9 @@ use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
 use tidemill_nf::filter::image::{Connections, Exporter};
-use tidemill_nf::filter::{Counter, FilterControl, FilterError, FilterFiles, FilterSection, Host, Prepared};
+use tidemill_nf::filter::{
+    Counter, FilterControl, FilterError, FilterFiles, FilterSection, Host, MOST_STATES, Prepared,
+};
 use tidemill_router::RouterControl;
 
 /// A filter that runs.
@@ -78,7 +80,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let mut section = config.filter.clone().unwrap_or_default();
     tidemill_nf::filter::settings::check(&section).map_err(|error| mistake(name, &error))?;
     // Nothing will flow: small tables do.
-    section.states = checked_room(section.states);
+    section.states = checked_room(section.states, MOST_STATES);
     section.half_open = section.half_open.min(section.states);
     let interfaces = &control.settings().interfaces;
     let filter =

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_control::schema::Table;
+use tidemill_gatekeeper::settings::MOST_FLOWS;
 use tidemill_gatekeeper::{Counter, GateError, GatekeeperControl};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
@@ -64,7 +65,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let (control, domain, routes) = router::check_control(config, name)?;
     let mut section = config.gatekeeper.clone().unwrap_or_default();
     // Nothing will flow: small tables do.
-    section.flows = checked_room(section.flows);
+    section.flows = checked_room(section.flows, MOST_FLOWS);
     let interfaces = &control.settings().interfaces;
     let gate =
         GatekeeperControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;

@@ -11,6 +11,7 @@ use anyhow::Result;
 use std::sync::{Arc, Mutex};
 use tidemill_amp::config::OffloadKind;
 use tidemill_amp::offload::Offload;
+use tidemill_amp::settings::MOST_ENTRIES;
 use tidemill_amp::{AmpError, Counter, MitigatorControl};
 use tidemill_control::Registry;
 use tidemill_control::schema::Table;
@@ -110,7 +111,7 @@ pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     let mut section = config.mitigator.clone().unwrap_or_default();
     // Nothing will flow: small tables do.
-    section.entries = checked_room(section.entries);
+    section.entries = checked_room(section.entries, MOST_ENTRIES);
     let control = MitigatorControl::new(&section, &bridge::names(config), config.run.workers, &Domain::new());
     let control = control.map_err(|error| mistake(name, &error))?;
     let outside = config.port.iter().find(|port| port.name() == control.outside());

@@ -17,6 +17,7 @@ use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
 use tidemill_nf::nat::image::Sessions;
+use tidemill_nf::nat::settings::{MOST_MAPPINGS, MOST_SESSIONS};
 use tidemill_nf::nat::{Counter, Exporter, Host, NatControl, Prepared};
 use tidemill_router::RouterControl;
 
@@ -48,8 +49,8 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let (control, domain, routes) = router::check_control(config, name)?;
     let mut section = config.nat.clone().unwrap_or_default();
     // Nothing will flow: small tables do.
-    section.mappings = checked_room(section.mappings);
-    section.sessions = checked_room(section.sessions);
+    section.mappings = checked_room(section.mappings, MOST_MAPPINGS);
+    section.sessions = checked_room(section.sessions, MOST_SESSIONS);
     let interfaces = &control.settings().interfaces;
     let nat = NatControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
     let mut graph = tidemill_router::graph(&control);

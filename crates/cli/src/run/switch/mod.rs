@@ -12,11 +12,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use tidemill_control::Registry;
 use tidemill_control::schema::Table;
+use tidemill_flow::flowtable::MOST_SLOTS;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::Left;
-use tidemill_switch::{Counter, SwitchControl, SwitchError, graph};
+use tidemill_switch::{Counter, MOST_SIGNATURES, SwitchControl, SwitchError, graph};
 
 /// A switch that runs.
 pub(super) struct Switch {
@@ -50,9 +51,9 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let mut small = config.clone();
     small.run.workers = 1;
     let caches = small.switch.get_or_insert_default();
-    for room in [&mut caches.exact, &mut caches.signatures, &mut caches.megaflows] {
-        *room = checked_room(*room);
-    }
+    caches.exact = checked_room(caches.exact, MOST_SLOTS);
+    caches.signatures = checked_room(caches.signatures, MOST_SIGNATURES);
+    caches.megaflows = checked_room(caches.megaflows, MOST_SLOTS);
     let control = control(&small, name, &Domain::new(), 0)?;
     let said = format!("{} ports, {} rules in {} tables", config.port.len(), control.rules(), section.tables);
     Ok((graph(&control), said))
