@@ -279,7 +279,7 @@ impl Cache {
         }
         open.add(spared);
         laps.lap(Layer::Megaflow);
-        let away = self.turn_away(rules, (keys, &hashes), &mut open, out);
+        let away = self.turn_away(rules, (&keys[..n], (!direct).then_some(&hashes)), &mut open, out);
         for i in open.iter() {
             self.counters.misses += 1;
             let (decided, mask) = rules.decide(&keys[i]);
@@ -315,15 +315,12 @@ impl Cache {
         laps.lap(Layer::Exact);
     }
 
-    /// Whether a megaflow is as near as an exact match: there is one mask to ask for, and there are no more megaflows than room for exact matches.
-    /// Then either is one lookup, in tables that are as warm as each other at best, and whoever had no exact match has paid for two. The hashes of
-    /// whole keys are not asked for either: signatures are for more masks, and the door for where there is little room.
+    /// Whether a megaflow is as near as an exact match: there is one mask to ask for. Then either is one lookup, of lines that are as warm as each other, and whoever
+    /// had no exact match has paid for two. The hashes of whole keys are made for the door alone then, of those that it is asked about: signatures are
+    /// for more masks.
     #[inline(always)]
     fn is_direct(&self) -> bool {
-        let exact = self.exact.as_ref().map(Table::slots);
         self.masks.order().len() == 1
-            && exact.is_none_or(|slots| self.megaflows.len() <= slots)
-            && self.room()
     }
 
     /// Hashes the keys, and asks for exact matches.
@@ -337,9 +334,7 @@ impl Cache {
         out: &mut [D::Decision],
     ) {
         let n = keys.len();
-        let mut whole = [FlowKey([0; 8]); GROUP];
-        whole.iter_mut().zip(keys).for_each(|(whole, key)| whole.0 = key.0);
-        self.hasher.hash_batch(&whole[..n], &mut hashes[..n]);
+        let whole = self.hash(keys, hashes);
         let Some(exact) = &mut self.exact else { return };
         let mut slots = [None; GROUP];
         exact.lookup_batch(&hashes[..n], &whole[..n], &mut slots[..n]);
@@ -359,6 +354,15 @@ impl Cache {
             counters.exact_hits += 1;
             false
         });
+    }
+
+    /// The hashes of whole keys, and these as the tables have them.
+    #[inline(always)]
+    fn hash(&self, keys: &[Key], hashes: &mut [u64; GROUP]) -> [FlowKey<8>; GROUP] {
+        let mut whole = [FlowKey([0; 8]); GROUP];
+        whole.iter_mut().zip(keys).for_each(|(whole, key)| whole.0 = key.0);
+        self.hasher.hash_batch(&whole[..keys.len()], &mut hashes[..keys.len()]);
+        whole
     }
 
     /// Whether whoever asks for a megaflow gets one.
@@ -384,11 +388,11 @@ impl Cache {
     }
 
     /// Where there is little room for megaflows, or they are dearer than the rules: decides by the rules alone what is to get none. Which keys those were, by
-    /// bits.
+    /// bits. Without hashes of the whole keys it makes them.
     fn turn_away<D: Decider>(
         &mut self,
         rules: &mut D,
-        (keys, hashes): (&[Key], &[u64; GROUP]),
+        (keys, hashes): (&[Key], Option<&[u64; GROUP]>),
         open: &mut Open,
         out: &mut [D::Decision],
     ) -> u32 {
@@ -396,7 +400,11 @@ impl Cache {
         if open.len == 0 || self.room() && !dear {
             return 0;
         }
-        let mut bits = 0_u32;
+        let (mut bits, mut own) = (0_u32, [0; GROUP]);
+        let hashes = hashes.unwrap_or_else(|| {
+            self.hash(keys, &mut own);
+            &own
+        });
         open.retain(|_, i| {
             let stays = self.door.admits(hashes[i]);
             bits |= u32::from(!stays) << i;
