@@ -9,6 +9,7 @@ use common::{Place, decide, question};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use tidemill_grantor::policy::SCRIPT_MAX;
 use tidemill_grantor::{Decision, Engine, Failure, Question, Surroundings};
 
 /// Every script does its harm for the source 192.0.2.13 only.
@@ -384,6 +385,17 @@ fn what_was_asked_before_stays_harmless() {
         let answers = decide(&mut engine, round, &questions);
         assert!(answers.iter().all(|answer| answer.failure.is_none()), "{:?}", place.lines());
     }
+}
+
+/// Compiling is outside of all other limits.
+#[test]
+fn a_script_has_a_greatest_length() {
+    let place = Place::default();
+    let code = "function decide(q) return undecided() end --";
+    let script = |bytes: u64| code.to_owned() + &"x".repeat(bytes as usize - code.len());
+    place.script(&script(SCRIPT_MAX), "").map(drop).unwrap();
+    let error = place.script(&script(SCRIPT_MAX + 1), "").map(drop).unwrap_err().to_string();
+    assert!(error.contains("test.lua: longer than 1048576 bytes"), "{error}");
 }
 
 #[test]

@@ -47,9 +47,13 @@ use crate::config::{Parameter, PolicySection};
 use crate::counters::Counts;
 use crate::error::PolicyError;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tables::Library;
+
+/// The longest script, in bytes. Compiling it is outside of its limits: for each byte it may take a hundred bytes of memory for a moment.
+pub const SCRIPT_MAX: u64 = 1 << 20;
 
 /// Nanoseconds that only grow. Handed in, so that runs on captures are repeatable.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -178,5 +182,11 @@ fn script(path: &Path) -> std::io::Result<String> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("not a file"));
     }
-    std::fs::read_to_string(path)
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(SCRIPT_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > SCRIPT_MAX {
+        let what = format!("longer than {SCRIPT_MAX} bytes: give a shorter one, and tables to lpm()");
+        return Err(std::io::Error::other(what));
+    }
+    String::from_utf8(bytes).map_err(std::io::Error::other)
 }
