@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Place, decide, question};
+use common::{Place, TestClock, decide, question};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -398,6 +398,15 @@ fn a_script_has_a_greatest_length() {
     assert!(error.contains("test.lua: longer than 1048576 bytes"), "{error}");
 }
 
+/// Where packets tell the time it stands still: that ends nothing.
+#[test]
+fn loading_is_timed_by_a_real_clock() {
+    let around = Surroundings::new(Arc::new(|| 0), Arc::new(|_: &str| ()), 1);
+    let before = (around.loading)();
+    std::thread::sleep(Duration::from_millis(2));
+    assert!((around.loading)() - before >= 2_000_000);
+}
+
 #[test]
 fn a_script_that_hangs_while_it_loads_is_refused() {
     let place = Place::default();
@@ -406,10 +415,13 @@ fn a_script_that_hangs_while_it_loads_is_refused() {
     assert!(
         error("while true do pcall(function() while true do end end) end").contains("steps while loading")
     );
-    // By time too: here a step takes a millisecond.
-    place.clock.tick_ns.store(1_000_000, Relaxed);
-    assert!(error("while true do end").contains("more than 10 s while loading"));
-    place.clock.tick_ns.store(0, Relaxed);
+    // By time too, though the clock stands still: here a step takes a millisecond.
+    let mut slow = Place::default();
+    let ticks = TestClock::default();
+    ticks.tick_ns.store(1_000_000, Relaxed);
+    slow.around.loading = Arc::new(move || ticks.look());
+    let late = slow.script("while true do end", "memory_mib = 8").map(drop).unwrap_err().to_string();
+    assert!(late.contains("more than 10 s while loading"), "{late}");
     assert!(error("x = table.create(2 ^ 24)").contains("not enough memory"));
     assert!(
         error("for i = 1, 100 do expiring { entries = 100000, idle = 1 } end").contains("there is room for")

@@ -39,7 +39,7 @@ impl Engine {
     /// The script does not load: one line that begins with its name and line.
     pub fn new(policy: &Arc<Policy>, around: &Surroundings, worker: u64) -> Result<Engine, PolicyError> {
         let seed = around.seed.wrapping_add(worker.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let state = State::new(policy, &around.clock, seed)?;
+        let state = State::new(policy, around, seed)?;
         let (signature, maps) = (state.signature(), state.maps().to_vec());
         Ok(Engine {
             policy: policy.clone(),
@@ -166,7 +166,7 @@ fn rebuild(
     }
     *last_ns = Some(now_ns);
     around.counts.rebuilt();
-    match State::new(policy, &around.clock, seed) {
+    match State::new(policy, around, seed) {
         Ok(state) => Some(state),
         Err(error) => {
             around.failed(now_ns, Failure::Resting, 0, &error.to_string(), policy.log_every_ns);

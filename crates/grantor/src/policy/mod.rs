@@ -50,6 +50,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tables::Library;
 
 /// The longest script, in bytes. Compiling it is outside of its limits: for each byte it may take a hundred bytes of memory for a moment.
@@ -66,6 +67,8 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Surroundings {
     /// The time.
     pub clock: Clock,
+    /// What loading a script is timed by: a real clock, also where the other stands still.
+    pub loading: Clock,
     /// Where failures are told, once per interval.
     pub log: Log,
     /// What the scripts' randomness and the maps' hashes begin with.
@@ -85,7 +88,9 @@ struct Quiet {
 impl Surroundings {
     /// With new counters.
     pub fn new(clock: Clock, log: Log, seed: u64) -> Surroundings {
-        Surroundings { clock, log, seed, counts: Arc::default(), quiet: Arc::default() }
+        let began = Instant::now();
+        let loading = Arc::new(move || began.elapsed().as_nanos() as u64);
+        Surroundings { clock, loading, log, seed, counts: Arc::default(), quiet: Arc::default() }
     }
 
     /// Counts a failure, and logs it if it is time to.

@@ -9,7 +9,7 @@ use crate::error::PolicyError;
 use crate::policy::expiring::{ENTRIES_MAX, Expiring};
 use crate::policy::tables::PrefixTable;
 use crate::policy::wire::{self, ABSENT, ANSWER, FIELDS_MAX, HEADER, QUESTION};
-use crate::policy::{Clock, Policy, natives};
+use crate::policy::{Clock, Policy, Surroundings, natives};
 use crate::question::{Question, Signature};
 use mlua::chunk::{ChunkMode, Compiler};
 use mlua::{Buffer, Error, Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
@@ -35,6 +35,9 @@ pub(crate) struct Meter {
     /// It was the time that was up, not the steps.
     late: AtomicBool,
     clock: Clock,
+    /// What goes for it while the script loads.
+    loading_clock: Clock,
+    loading: AtomicBool,
     /// The time that natives go by: that of the batch.
     pub(crate) now_ns: AtomicU64,
     /// Entries that the state's expiring maps may still take.
@@ -51,7 +54,7 @@ impl Meter {
 
     /// The time, for [`excuse`](Self::excuse).
     pub(crate) fn clock_ns(&self) -> u64 {
-        (self.clock)()
+        if self.loading.load(Relaxed) { (self.loading_clock)() } else { (self.clock)() }
     }
 
     /// What was done since `began_ns` is not the script's to answer for: it has so much longer.
@@ -64,7 +67,7 @@ impl Meter {
     #[inline]
     fn step(&self) -> Result<VmState, Error> {
         let left = self.left.load(Relaxed);
-        if left > 0 && (self.clock)() < self.deadline_ns.load(Relaxed) {
+        if left > 0 && self.clock_ns() < self.deadline_ns.load(Relaxed) {
             self.left.store(left - 1, Relaxed);
             return Ok(VmState::Continue);
         }
@@ -134,13 +137,15 @@ pub(crate) struct Went {
 
 impl State {
     /// Makes a state and loads the script into it.
-    pub(crate) fn new(policy: &Policy, clock: &Clock, seed: u64) -> Result<State, PolicyError> {
+    pub(crate) fn new(policy: &Policy, around: &Surroundings, seed: u64) -> Result<State, PolicyError> {
         let meter = Arc::new(Meter {
             left: AtomicU64::new(LOAD_STEPS),
-            deadline_ns: AtomicU64::new(clock().saturating_add(LOAD_S * 1_000_000_000)),
+            deadline_ns: AtomicU64::new((around.loading)().saturating_add(LOAD_S * 1_000_000_000)),
             tripped: AtomicBool::new(false),
             late: AtomicBool::new(false),
-            clock: clock.clone(),
+            clock: around.clock.clone(),
+            loading_clock: around.loading.clone(),
+            loading: AtomicBool::new(true),
             now_ns: AtomicU64::new(0),
             entries: AtomicU64::new(ENTRIES_MAX as u64),
         });
@@ -157,6 +162,7 @@ impl State {
             LoadError::Lua(error) => PolicyError::Script(message(&error, &policy.name)),
             LoadError::Wrong(what) => PolicyError::Script(format!("{}: {what}", policy.name)),
         })?;
+        meter.loading.store(false, Relaxed);
         let mut declared = declared.lock().unwrap_or_else(PoisonError::into_inner);
         state.signature = declared.signature.unwrap_or(Signature::ALL);
         state.fields = std::mem::take(&mut declared.fields);
