@@ -50,6 +50,10 @@ fn a_wrong_section_is_one_line_with_its_place() {
     let text = example(&folder);
     folder.write("bad.lua", "function decide(q)\n  return granted { rate = }\nend\n");
     folder.write("strange.txt", "192.0.2.0/24\nnonsense\n");
+    let list = text.lines().find(|line| line.starts_with("keys = [")).unwrap();
+    let list = list.split_inclusive(']').next().unwrap();
+    let key = list.trim_start_matches("keys = [").trim_end_matches(']');
+    let (one, name) = (format!("keys = {key}"), format!("{key} = 1"));
     for (from, to, line) in [
         (
             "gatekeepers = [\"10.77.2.1/32\"",
@@ -57,6 +61,8 @@ fn a_wrong_section_is_one_line_with_its_place() {
             "grantor.gatekeepers[0]: \"10.77.2.1/24\" has bits behind its length",
         ),
         ("keys = [\"1 5d", "keys = [\"1 xx", "grantor.keys: line 1: no secret"),
+        (list, one.as_str(), "keys: one string: give a list of strings"),
+        (list, name.as_str(), "unknown field `1 (not shown)`"),
         ("name = \"deny-list\"", "name = \"deny\"", "grantor.policy.name: there is no policy \"deny\""),
         ("name = \"deny-list\"", "file = \"bad.lua\"", "bad.lua:2:"),
         ("name = \"deny-list\"", "file = \"gone.lua\"", "gone.lua: "),

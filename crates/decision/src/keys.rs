@@ -21,6 +21,7 @@ use crate::authenticated::{HEADER_LEN, Header, Opened, Refusal, TAG_LEN};
 use hmac::{Hmac, KeyInit, Mac};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use sha2::Sha256;
 use std::io::Read;
 use std::net::IpAddr;
@@ -42,6 +43,51 @@ impl std::fmt::Debug for KeyText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("KeyText(..)")
     }
+}
+
+/// Reads the keys of a configuration; what is written there instead of a list is in no message.
+///
+/// # Errors
+/// It is no list of strings.
+pub fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeyText>, D::Error> {
+    struct Texts;
+
+    impl<'de> Visitor<'de> for Texts {
+        type Value = Vec<KeyText>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list of strings, one for each key")
+        }
+
+        fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
+            Err(E::custom("keys: one string: give a list of strings, one for each key"))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut keys = Vec::new();
+            while let Some(key) = list.next_element()? {
+                keys.push(key);
+            }
+            Ok(keys)
+        }
+    }
+
+    from.deserialize_seq(Texts)
+}
+
+/// A message without what may be a secret: 32 and more hexadecimal digits in a row.
+pub fn without_keys(message: &str) -> String {
+    let mut shown = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_hexdigit()) {
+        let (before, from) = rest.split_at(at);
+        let len = from.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(from.len());
+        let (digits, behind) = from.split_at(len);
+        shown.push_str(before);
+        shown.push_str(if len < SECRET_LEN { digits } else { "(not shown)" });
+        rest = behind;
+    }
+    shown + rest
 }
 
 /// Which way a datagram goes.
@@ -210,7 +256,8 @@ impl Keyring {
             (Some(_), [_, ..]) => Err(("keys", "there is a key_file as well: give one of the two".into())),
             (Some(path), []) => {
                 let read = Keyring::read(path);
-                read.map(Some).map_err(|error| ("key_file", format!("{}: {error}", path.display())))
+                let path = without_keys(&path.display().to_string());
+                read.map(Some).map_err(|error| ("key_file", format!("{path}: {error}")))
             }
             (None, keys) => {
                 if keys.iter().any(|key| key.0.lines().count() > 1) {

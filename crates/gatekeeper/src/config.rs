@@ -39,6 +39,7 @@ pub struct GatekeeperSection {
     /// all verify. Nobody but its owner may read it. A reload reads it again.
     pub key_file: Option<PathBuf>,
     /// The keys themselves, one such line each, instead of a file. A record keeps the text of the configuration: give a file where secrets matter.
+    #[serde(deserialize_with = "tidemill_decision::keys::texts")]
     pub keys: Vec<KeyText>,
     /// Seconds by which a Grantor's clock may differ from ours: what was sent earlier or later counts as stale. 1 to 300. So long, after we have started
     /// again, may what was sent before be sent to us once more by somebody who kept it.

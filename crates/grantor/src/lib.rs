@@ -30,5 +30,6 @@ pub use policy::{Engine, Policy, Surroundings};
 pub use question::{Fragment, Question};
 pub use section::{DecisionFormat, GrantorSection};
 pub use tally::{Counter, Counters};
+pub use tidemill_decision::keys::without_keys;
 pub use tunnel::question as question_of;
 pub use wiring::splice;

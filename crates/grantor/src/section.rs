@@ -26,6 +26,7 @@ pub struct GrantorSection {
     /// all verify. Nobody but its owner may read it. Relative to the configuration file; a reload reads it again.
     pub key_file: Option<PathBuf>,
     /// The keys themselves, one such line each, instead of a file.
+    #[serde(deserialize_with = "tidemill_decision::keys::texts")]
     pub keys: Vec<KeyText>,
     /// Seconds by which a Gatekeeper's clock may differ from ours, for its probes. 1 to 300.
     pub clock_s: u16,
@@ -189,6 +190,18 @@ mod tests {
             let said = said(&text);
             assert!(said.starts_with(wanted) && !said.contains("abab"), "{said}");
         }
+    }
+
+    #[test]
+    fn keys_that_are_no_list_are_not_shown() {
+        let key = format!("1 {}", "ab".repeat(32));
+        for text in [format!("keys = \"{key}\""), format!("keys = {{ a = \"{key}\" }}"), "keys = 1".into()] {
+            let error = toml::from_str::<GrantorSection>(&text).unwrap_err();
+            assert!(error.message().contains("a list of strings, one for each key"), "{}", error.message());
+            assert!(!error.message().contains("abab"), "{}", error.message());
+        }
+        let said = said(&format!("gatekeepers = [\"10.0.0.0/24\"]\nkey_file = \"{key}\""));
+        assert!(said.starts_with("grantor.key_file: 1 (not shown): ") && !said.contains("abab"), "{said}");
     }
 
     #[test]

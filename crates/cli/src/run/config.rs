@@ -13,7 +13,7 @@ use tidemill_amp::MitigatorSection;
 use tidemill_bgp::config::BgpSection;
 use tidemill_control::{Tcp, Tls, Tokens};
 use tidemill_gatekeeper::GatekeeperSection;
-use tidemill_grantor::GrantorSection;
+use tidemill_grantor::{GrantorSection, without_keys};
 use tidemill_graph::Idle;
 use tidemill_kvcache::KvcacheSection;
 use tidemill_lookup::numa::cpu_list;
@@ -543,7 +543,8 @@ impl Config {
         let config: Config = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            usage(format!("{name}:{line}: {}", in_words(error.message(), text.lines().nth(line - 1))))
+            let what = in_words(error.message(), text.lines().nth(line - 1));
+            usage(format!("{name}:{line}: {}", without_keys(&what)))
         })?;
         config.validate().map_err(|what| usage(format!("{name}: {what}")))?;
         Ok(config)

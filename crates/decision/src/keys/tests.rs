@@ -39,6 +39,18 @@ fn mistakes_name_their_line_and_no_secret() {
     assert_eq!(shown, "[12]");
 }
 
+#[test]
+fn what_may_be_a_secret_is_not_shown() {
+    let half = "0a".repeat(16);
+    for (message, wanted) in [
+        ("unknown field `x`, give 10.0.0.0/8 é".into(), "unknown field `x`, give 10.0.0.0/8 é".into()),
+        (format!("`7 {half}{half}`: {half}"), "`7 (not shown)`: (not shown)".to_owned()),
+        (half[1..].to_owned(), half[1..].to_owned()),
+    ] {
+        assert_eq!(without_keys(&message), wanted);
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_file_that_others_may_read_is_refused() {
