@@ -320,7 +320,10 @@ impl Keyring {
             }
         }
         let mut text = String::new();
-        (&mut file).take(MOST_TEXT).read_to_string(&mut text).map_err(wrong)?;
+        (&mut file).take(MOST_TEXT + 1).read_to_string(&mut text).map_err(wrong)?;
+        if text.len() as u64 > MOST_TEXT {
+            return Err(KeyError::File(format!("longer than {MOST_TEXT} bytes: leave only keys in it")));
+        }
         Self::parse(&text)
     }
 

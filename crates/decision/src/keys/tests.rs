@@ -72,6 +72,25 @@ fn a_file_that_others_may_read_is_refused() {
     assert!(matches!(Keyring::read(&std::env::temp_dir()), Err(KeyError::File(_))));
 }
 
+/// Keys behind the cut would be missing without a word.
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_too_long_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("tidemill-long-{}", std::process::id()));
+    let with = |len: usize| {
+        let text = line("3", 'd');
+        std::fs::write(&path, text.clone() + &"#".repeat(len - text.len())).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        Keyring::read(&path)
+    };
+    let (longest, longer) = (with(64 << 10), with((64 << 10) + 1));
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(longest.unwrap().ids().collect::<Vec<_>>(), [3]);
+    let error = longer.unwrap_err().to_string();
+    assert!(error.starts_with("longer than 65536 bytes"), "{error}");
+}
+
 /// Nobody writes to it: opening it would wait for ever.
 #[cfg(unix)]
 #[test]
