@@ -260,6 +260,8 @@ fn parameters_are_checked_by_who_asks_for_them() {
     );
     let unknown = "test.lua: does not know parameter \"colour\"; it knows list, on, rate";
     assert_eq!(error("parameters = { colour = 1 }"), unknown);
+    let none = place.script("function decide(q) end", "parameters = { colour = 1 }").map(drop).unwrap_err();
+    assert_eq!(none.to_string(), "test.lua: does not know parameter \"colour\": it has none");
     let error = place.script("parameter('file')", "").map(drop).unwrap_err().to_string();
     assert_eq!(error, "test.lua:1: parameter \"file\" is missing");
     let error = |section: &str| place.engine(section).map(drop).unwrap_err().to_string();
@@ -270,4 +272,5 @@ fn parameters_are_checked_by_who_asks_for_them() {
     );
     assert!(error("file = \"none.lua\"").contains("none.lua: "));
     assert_eq!(error("file = \"/dev/null\""), "/dev/null: not a file");
+    assert_eq!(error("file = \"\""), "grantor.policy.file: \"\": give the name of a script");
 }

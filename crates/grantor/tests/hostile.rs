@@ -436,6 +436,10 @@ fn a_script_that_hangs_while_it_loads_is_refused() {
     let many = error(&format!("for i = 1, 17 do {} end", kept("'map ' .. i")));
     assert!(many.contains("keep: more than 16 maps"), "{many}");
     assert!(error("signature('colour')").contains("test.lua:1: signature: no field of that name"));
+    assert!(error("field('bytes', {}, 'source')").contains("field: a question has a bytes already"));
+    place.file("list.txt", "192.0.2.0/24 1\n");
+    let twice = error("for i = 1, 2 do field('a', lpm('list.txt'), 'source') end");
+    assert!(twice.contains("test.lua:1: field: a question has a a already"), "{twice}");
     assert!(error("field('a', {}, 'source')").contains("test.lua:1: field: that is no table of lpm()"));
     assert!(error("\n\nlpm('none.txt')").starts_with("test.lua:3: "), "{}", error("\n\nlpm('none.txt')"));
     assert!(error("lpm('../../etc/passwd')").contains("in the configuration's folder"));

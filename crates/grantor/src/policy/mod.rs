@@ -143,6 +143,9 @@ impl Policy {
                     return Err(PolicyError::config("policy.name", what));
                 }
             },
+            (None, Some(file)) if file.is_empty() => {
+                return Err(PolicyError::config("policy.file", "\"\": give the name of a script"));
+            }
             (None, Some(file)) => {
                 let path = folder.join(file);
                 let wrong = |error| PolicyError::Read { path: path.clone(), error };

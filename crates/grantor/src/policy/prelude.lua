@@ -190,16 +190,22 @@ function globals.signature(...)
 	end
 end
 
+-- What a question has: a value under such a name would take its place.
+local taken = options("source destination dscp protocol source_port destination_port tcp_flags fragment length packets bytes now")
 local names = {}
 function globals.field(name, of, what)
 	only_loading("field")
 	if type(name) ~= "string" or (what ~= "source" and what ~= "destination") then
 		error('field: give a name, a table of lpm(), and "source" or "destination"', 2)
 	end
+	if taken[name] then
+		error(`field: a question has a {name} already: give another name`, 2)
+	end
 	local wrong = native.field(of, what)
 	if wrong then
 		error(wrong, 2)
 	end
+	taken[name] = true
 	table.insert(names, name)
 end
 
@@ -359,6 +365,9 @@ local function loaded(defined)
 			local known = {}
 			for name in asked do
 				table.insert(known, name)
+			end
+			if #known == 0 then
+				return `does not know parameter "{name}": it has none`
 			end
 			table.sort(known)
 			return `does not know parameter "{name}"; it knows {table.concat(known, ", ")}`
