@@ -341,5 +341,8 @@ mod tests {
             assert!(error.starts_with(wanted) && !error.contains("abab"), "{error}");
         }
         assert!(!format!("{:?}", section(&one)).contains("abab"));
+        let no_list = one.replace(['[', ']'], "");
+        let error = toml::from_str::<GatekeeperSection>(&no_list).unwrap_err();
+        assert!(error.message().starts_with("keys: one string: give a list"), "{}", error.message());
     }
 }
