@@ -31,8 +31,12 @@ fn tidemill(folder: &Folder, line: &str) -> Command {
 }
 
 fn hang_up(running: &Running) {
+    signal(running, "-HUP");
+}
+
+fn signal(running: &Running, which: &str) {
     let pid = running.0.id().to_string();
-    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    assert!(Command::new("kill").args([which, &pid]).status().unwrap().success());
 }
 
 /// Waits until a run has said something.
@@ -111,6 +115,31 @@ fn goes_on_while_a_file_is_slow(folder: &Folder, file: &str, text: &str) {
     drop(disk);
     assert!(reload.0.wait().unwrap().success());
     assert!(running.0.try_wait().unwrap().is_none());
+}
+
+/// A reload whose file never comes does not hold up the end.
+#[test]
+fn a_run_ends_while_a_reload_waits() {
+    let folder = Folder::new();
+    folder.write("run.toml", ROUTER);
+    let mut command = tidemill(&folder, "run run.toml");
+    command.stderr(Stdio::null());
+    let mut running = answering(&folder, command);
+    std::fs::remove_file(folder.path("run.toml")).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path("run.toml")).status().unwrap().success());
+    hang_up(&running);
+    let disk = writing_end(&folder, "run.toml");
+    signal(&running, "-TERM");
+    let started = Instant::now();
+    let status = loop {
+        match running.0.try_wait().unwrap() {
+            Some(status) => break status,
+            None => assert!(started.elapsed() < PATIENCE, "it waits for its reload"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success(), "{status}");
+    drop(disk);
 }
 
 /// A packet in a capture, so many milliseconds after its beginning.

@@ -39,7 +39,7 @@ pub use show::{FlowLine, FlowsPage, PolicyLine, TopLine, Wanted};
 pub use tag::Tag;
 pub use tidemill_decision::{Cookie, Decision, Pair, Verdict};
 pub use top::{By, WINDOW_NS as TOP_WINDOW_NS};
-pub use trust::Notice;
+pub use trust::{Notice, Unheard};
 pub use wiring::{Host, Ways, splice};
 
 use tidemill_decision as decision;

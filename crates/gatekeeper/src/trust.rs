@@ -13,11 +13,11 @@ use crate::decision::health::{Change, Health, Rule};
 use crate::decision::keys::Keyring;
 use crate::decision::replay::Window;
 use crate::error::GateError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 /// What a Grantor lets us know between its decisions.
 #[derive(Debug, Default)]
@@ -26,6 +26,35 @@ pub(crate) struct Pulse {
     pub(crate) answered: AtomicU64,
     /// How far its clock is behind ours, in nanoseconds, if it was last found to be too far; 0: it is not.
     pub(crate) behind_ns: AtomicI64,
+    /// Why something under its address did not count since the last round: an [`Unheard`], or 0.
+    unheard: AtomicU8,
+}
+
+impl Pulse {
+    /// Something under its address did not count.
+    pub(crate) fn ignore(&self, why: Unheard) {
+        // A flood writes once a round.
+        if self.unheard.load(Ordering::Relaxed) != why as u8 {
+            self.unheard.store(why as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// What did not count since it was asked last.
+    fn take_unheard(&self) -> Option<Unheard> {
+        let why = self.unheard.swap(0, Ordering::Relaxed);
+        [Unheard::UnknownKey, Unheard::Forged, Unheard::Earlier].into_iter().find(|of| *of as u8 == why)
+    }
+}
+
+/// Why something under a Grantor's address does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unheard {
+    /// It is under a key that we do not have.
+    UnknownKey = 1,
+    /// Its tag is wrong.
+    Forged,
+    /// It is of an earlier start than the one that we know.
+    Earlier,
 }
 
 /// A Grantor, as nodes see it.
@@ -126,6 +155,13 @@ pub enum Notice {
         /// How far it is behind, in nanoseconds; negative: ahead.
         behind_ns: i64,
     },
+    /// It does not answer, and what comes under its address does not count.
+    Unheard {
+        /// Whose.
+        grantor: IpAddr,
+        /// The last reason.
+        why: Unheard,
+    },
     /// Its address is ours now: what is sent to it comes back.
     Ours(IpAddr),
 }
@@ -143,6 +179,19 @@ impl fmt::Display for Notice {
             Notice::Ours(grantor) => {
                 write!(f, "grantor {grantor} has an address that is ours now: nobody decides for its policies: give it another")
             }
+            Notice::Unheard { grantor, why: Unheard::UnknownKey } => {
+                write!(f, "what comes from grantor {grantor} does not count: it has a key that is not ours: give both the same keys")
+            }
+            Notice::Unheard { grantor, why: Unheard::Forged } => write!(
+                f,
+                "what comes from grantor {grantor} does not count: its tag is wrong: its secret is another one, or somebody else sends under its address: give \
+                 both the same keys"
+            ),
+            Notice::Unheard { grantor, why: Unheard::Earlier } => write!(
+                f,
+                "what comes from grantor {grantor} does not count: it is of an earlier start: its clock has gone back, or somebody repeats what it once sent: \
+                 start it again when its clock has passed the time of that start, or start this gatekeeper again"
+            ),
             Notice::Clock { grantor, behind_ns } => {
                 let (side, ns) = if *behind_ns < 0 { ("ahead of", behind_ns.unsigned_abs()) } else { ("behind", *behind_ns as u64) };
                 let s = ns as f64 / 1e9;
@@ -162,6 +211,8 @@ pub(crate) struct Doctor {
     health: BTreeMap<IpAddr, Health>,
     /// Whose clocks have been complained about.
     wrong_clocks: BTreeMap<IpAddr, ()>,
+    /// Who is down, and has been said to send what does not count.
+    unheard: BTreeSet<IpAddr>,
     all_down: bool,
     /// The round that was judged last.
     round: u64,
@@ -184,6 +235,7 @@ impl Doctor {
         let before = self.health.len();
         self.health.retain(|address, _| trust.peer(*address).is_some());
         self.wrong_clocks.retain(|address, ()| trust.peer(*address).is_some());
+        self.unheard.retain(|address| trust.peer(*address).is_some());
         let mut any = before != self.health.len();
         for peer in &trust.peers {
             let behind_ns = peer.pulse.behind_ns.load(Ordering::Relaxed);
@@ -197,18 +249,28 @@ impl Doctor {
             // Nobody is asked, so nobody is held for gone.
             any |= self.health.values().any(|health| !health.is_up());
             self.health.clear();
+            self.unheard.clear();
         } else if round != self.round {
             self.round = round;
             let rule = Rule { fall: probes.fall, rise: probes.rise };
             for peer in &trust.peers {
                 let health = self.health.entry(peer.address).or_default();
                 health.answer(peer.pulse.answered.load(Ordering::Relaxed));
-                match health.begin(rule, round) {
+                let change = health.begin(rule, round);
+                any |= change.is_some();
+                match change {
                     Some(Change::Down) => notices.push(Notice::Down(peer.address)),
                     Some(Change::Up) => notices.push(Notice::Up(peer.address)),
-                    None => continue,
+                    None => {}
                 }
-                any = true;
+                let unheard = peer.pulse.take_unheard();
+                if health.is_up() {
+                    self.unheard.remove(&peer.address);
+                } else if let Some(why) = unheard
+                    && self.unheard.insert(peer.address)
+                {
+                    notices.push(Notice::Unheard { grantor: peer.address, why });
+                }
             }
         }
         let all_down = !trust.peers.is_empty() && trust.peers.iter().all(|peer| self.is_down(peer.address));

@@ -37,7 +37,8 @@ use service::Service;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tidemill_control::schema::Severity;
 use tidemill_control::{Server, Tcp};
 use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
@@ -225,7 +226,12 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     // The last that needs more: from here on this thread, and all that it starts, have what is left.
     harden::give_up(&config, socket.as_deref())?;
     service.trouble.tell("run", Severity::Info, &name, format!("a {} begins", config.role));
-    let done = AtomicBool::new(false);
+    let done = Arc::new(AtomicBool::new(false));
+    // Outside of the scope, which waits for all of its threads: a reload may wait for a file for ever.
+    let hangups = std::thread::spawn({
+        let (service, done) = (service.clone(), done.clone());
+        move || service.follow_hangups(&done)
+    });
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut live, mut manager) = (Live::new(), harden::Manager::new(&service));
@@ -239,7 +245,6 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
             }
             live.end();
         });
-        scope.spawn(|| service.follow_hangups(&done));
         service.role.beside(scope, &done);
         // Even if a worker panics: else the scope would wait for the threads above for ever.
         let _done = SetOnDrop(&done);
@@ -249,6 +254,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
             }
         })
     });
+    join_soon(hangups);
     service.trouble.tell("run", Severity::Info, &name, "has stopped: all workers have ended");
     drop(server);
     service.role.end();
@@ -258,6 +264,20 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         eprintln!("tidemill: recorded {turns} turns");
     }
     Ok(ok && !service.trouble.is_any())
+}
+
+/// Waits for a thread a second at most: what it is at then ends with the process.
+fn join_soon(thread: JoinHandle<()>) {
+    let begun = Instant::now();
+    while !thread.is_finished() {
+        if begun.elapsed() > Duration::from_secs(1) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 struct SetOnDrop<'a>(&'a AtomicBool);

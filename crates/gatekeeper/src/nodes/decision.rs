@@ -39,7 +39,7 @@ use crate::decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT};
 use crate::mail::{By, Letter, Post, Revocation};
 use crate::policy::Views;
 use crate::settings::Settings;
-use crate::trust::Trust;
+use crate::trust::{Trust, Unheard};
 use probe::Prober;
 use std::net::IpAddr;
 use std::sync::atomic::{Ordering, fence};
@@ -236,6 +236,7 @@ impl DecisionNode {
             return desk.refuse(Counter::DecisionsRefused, DropReason::DecisionRefused);
         };
         let Some(window) = keys.place(&header).and_then(|place| peer.windows.get(place)) else {
+            peer.pulse.ignore(Unheard::UnknownKey);
             return desk.refuse(Counter::DecisionsUnknownKey, DropReason::DecisionRefused);
         };
         if !desk.may_check(window.knows(header.stamp), datagram.payload.len()) {
@@ -247,9 +248,15 @@ impl DecisionNode {
                 peer.pulse.behind_ns.store(behind_ns, Ordering::Relaxed);
                 return desk.refuse(Counter::DecisionsStale, DropReason::DecisionStale);
             }
-            Err(_) => return desk.refuse(Counter::DecisionsForged, DropReason::DecisionForged),
+            Err(_) => {
+                peer.pulse.ignore(Unheard::Forged);
+                return desk.refuse(Counter::DecisionsForged, DropReason::DecisionForged);
+            }
         };
         if !window.take(header.stamp) {
+            if !window.knows(header.stamp) {
+                peer.pulse.ignore(Unheard::Earlier);
+            }
             return desk.refuse(Counter::DecisionsReplayed, DropReason::DecisionReplayed);
         }
         if peer.pulse.behind_ns.load(Ordering::Relaxed) != 0 {

@@ -523,6 +523,45 @@ fn probes(sent: &[(u64, Vec<u8>)]) -> Vec<(u64, IpAddr, u64)> {
     probes
 }
 
+/// Who does not answer because nothing that it sends counts is named with the reason, once.
+#[test]
+fn why_a_grantor_is_not_heard_is_said() {
+    let mut section = section(&[1]);
+    section.probes = ProbesConfig { interval_ms: 100, fall: 2, rise: 2 };
+    let mut bench = Bench::new(&section);
+    let sent = |keys: &Keyring, grantor: &str, epoch, sequence, now_ns| {
+        sealed(keys, grantor, header(epoch, sequence, now_ns), &[Message::Answer { nonce: 1 }])
+    };
+    // The same number with another secret.
+    let other = Keyring::parse(&format!("1 {}\n", "f".repeat(64))).unwrap();
+    let (first, _) = bench.one(START, sent(&ring(1), OTHER, 5, 0, START));
+    assert!(first.contains(&"probes-answered"), "{first:?}");
+    let mut said = Vec::new();
+    for round in 0..6_u32 {
+        let begun = START + u64::from(1 + round) * 3 * SECOND;
+        bench.run(ticks(begun, 21, 100 * MS));
+        let at = begun + 2500 * MS;
+        for (datagram, wanted) in [
+            (sent(&ring(1), OTHER, 4, round, at), "decisions-replayed"),
+            (sent(&ring(2), GRANTOR, 5, round, at), "decisions-unknown-key"),
+            (sent(&other, GRANTOR6, 5, round, at), "decisions-forged"),
+        ] {
+            let (counted, _) = bench.one(at, datagram);
+            assert!(counted.contains(&wanted), "{wanted}: {counted:?}");
+        }
+        bench.control.poll();
+        let notices = bench.control.notices().into_iter();
+        said.extend(notices.filter(|notice| matches!(notice, Notice::Unheard { .. })));
+    }
+    let unheard = |grantor, why| Notice::Unheard { grantor: ip(grantor), why };
+    let wanted = [
+        unheard(GRANTOR, Unheard::UnknownKey),
+        unheard(OTHER, Unheard::Earlier),
+        unheard(GRANTOR6, Unheard::Forged),
+    ];
+    assert_eq!(said, wanted);
+}
+
 /// Rounds of probes; who does not answer is left out and only its flows move; who answers again has them back.
 #[test]
 fn who_does_not_answer_is_left_out() {
