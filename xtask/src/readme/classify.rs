@@ -180,13 +180,8 @@ fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::roles::tests::recorded;
     use super::*;
-
-    const HEADER: &str = r#"{"v":1,"record":"x","commit":"0123456789abcdef","cpu":"C","cores":2,"date":"2026-05-11T10:00:00Z","load":0.5}"#;
-
-    fn recorded(lines: &[&str]) -> Recorded {
-        Recorded::parse(&[&[HEADER], lines].concat().join("\n")).unwrap()
-    }
 
     #[test]
     fn a_traffic_case_stands_with_its_cycles() {

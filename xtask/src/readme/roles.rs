@@ -160,12 +160,12 @@ fn kv(recorded: &Recorded) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const HEADER: &str = r#"{"v":1,"record":"x","commit":"0123456789abcdef","cpu":"C","cores":2,"date":"2026-05-11T10:00:00Z","load":0.5}"#;
 
-    fn recorded(lines: &[&str]) -> Recorded {
+    pub(in crate::readme) fn recorded(lines: &[&str]) -> Recorded {
         Recorded::parse(&[&[HEADER], lines].concat().join("\n")).unwrap()
     }
 

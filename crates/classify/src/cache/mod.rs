@@ -26,7 +26,7 @@
 //! | megaflow | one of tags for each mask before its own (none if its signature is known), then as an exact match |
 //! | rules | a lookup, the chains' rules, and walks along two tries of a bit each step |
 //!
-//! While all megaflows have one mask, and are no more than exact matches have room, exact matches are neither asked for nor made.
+//! While all megaflows have one mask, exact matches are neither asked for nor made.
 //!
 //! Masks are asked in the order of their use ([`Cache::maintain`]). There are at most [`Settings::masks`]; a decision with another
 //! mask is not kept, so rules and packets made to multiply masks (Csikor et al., "Tuple Space Explosion", CoNEXT 2019) cost that many
@@ -316,8 +316,7 @@ impl Cache {
     }
 
     /// Whether a megaflow is as near as an exact match: there is one mask to ask for. Then either is one lookup, of lines that are as warm as each other, and whoever
-    /// had no exact match has paid for two. The hashes of whole keys are made for the door alone then, of those that it is asked about: signatures are
-    /// for more masks.
+    /// had no exact match has paid for two. The hashes of whole keys are made for the door alone then, where somebody comes to it: signatures are for more masks.
     #[inline(always)]
     fn is_direct(&self) -> bool {
         self.masks.order().len() == 1
