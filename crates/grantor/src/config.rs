@@ -25,11 +25,12 @@ pub struct PolicySection {
     pub time_ms: u32,
     /// Questions that are answered in one call of the script. 1 to 256.
     pub batch: usize,
-    /// Milliseconds that a packet waits for its answer; then the fail-safe is given. 1 to 10,000.
+    /// Milliseconds that a packet waits for its answer, half of them for its turn; then it is dropped undecided, and its flow goes on asking. 1 to 10,000.
     pub wait_ms: u32,
     /// Packets of one worker that may wait for answers. 1 to 65,536. An eighth of them can only be renewals.
     pub queue: usize,
-    /// What is answered where the policy fails. Not to flows that ask for renewal: they keep their grant until it expires.
+    /// What is answered where the policy fails. Not to flows that ask for renewal: they keep their grant until it expires. Nor where it was not asked, or did not answer, in
+    /// time: nothing is decided then.
     pub fail_safe: FailSafeConfig,
     /// A policy that fails is logged once in so many seconds. 1 to 86,400.
     pub log_every_s: u32,

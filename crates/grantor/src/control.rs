@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(12);
 pub enum Run {
     /// Packets come as time goes by: each worker's policy has a thread of its own.
     Live {
-        /// Nanoseconds since 1970.
+        /// Nanoseconds since 1970, as the workers have them.
         clock: Clock,
         /// Nobody can foresee it.
         seed: u64,

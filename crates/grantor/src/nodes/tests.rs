@@ -1,6 +1,7 @@
 //! Outer packets through the three nodes in an engine: what goes on, what is asked, what is dropped and under which name, what Gatekeepers are told. The
 //! policy is asked in line, so every run is the same.
 
+use crate::answer::Failure;
 use crate::control::{GrantorControl, Orders, Preparation, Run};
 use crate::section::GrantorSection;
 use crate::tally::Counter;
@@ -617,9 +618,9 @@ fn a_revocation_is_said_again_and_again() {
     assert_eq!(said, wanted);
 }
 
-/// A policy that hangs costs its packets `wait_ms`, then they get the fail-safe; the worker waits for nobody.
+/// A policy that hangs costs its packets `wait_ms`; the worker waits for nobody. Nobody has judged these flows, so there is no fail-safe for them: they ask again.
 #[test]
-fn a_policy_that_hangs_gets_the_fail_safe() {
+fn about_whom_a_policy_says_nothing_in_time_nothing_is_decided() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("p.lua"), "function decide(q) while true do end end").unwrap();
     let domain = Domain::new();
@@ -628,13 +629,15 @@ fn a_policy_that_hangs_gets_the_fail_safe() {
     let control =
         GrantorControl::new(&section(more), folder.path(), 1, &domain, run, Arc::new(|_: &str| ())).unwrap();
     let mut bench = Bench { domain, control, folder, raise_ns: None, said: Vec::new() };
-    let (_, out) = bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
-    assert_eq!(out[0], ("ip4", inner(0, 1, 0)));
-    let verdict =
-        Said::Granted { rate_kib_s: 5, expire_s: 60, renew_ms: 45_000, step_ms: 1000, direct: false };
-    let decision = Message::Decision(Decision { flow: flow(0), verdict });
-    assert_eq!(heard(&out[1].1, START), (ip(GATE[0]), vec![decision]));
-    assert_eq!(bench.control.counters().get(Counter::FailSafe), 1);
+    let request = outer(GATE[0], 41, 0, &inner(0, 1, 0));
+    let renewal = outer(GATE[0], 2, 0, &inner(0, 2, 0));
+    let (snapshot, out) = bench.run(vec![(START, vec![request, renewal])]);
+    assert_eq!(out, [("ip4", inner(0, 2, 0))], "the renewal's packet, and no decision");
+    assert_eq!(snapshot.ledger().dropped_for(DropReason::PolicyFailed), 1);
+    let counters = bench.control.counters();
+    let counts = [Counter::Unjudged, Counter::Unrenewed, Counter::FailSafe, Counter::Decisions];
+    assert_eq!(counts.map(|count| counters.get(count)), [1, 1, 0, 0]);
+    assert_eq!(bench.control.counts().failed(Failure::Late), 2);
 }
 
 /// Whatever bits are wrong: the books balance (`run` sees to it), nobody panics, and nothing of a stranger's goes on.

@@ -240,7 +240,7 @@ impl State {
     /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.
     ///
     /// It takes at most `2 * questions * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
-    /// together, so that one slow question does not take them with it. What is not asked by then is a timeout.
+    /// together, so that one slow question does not take them with it. What is not asked by then is late.
     pub(crate) fn ask(
         &mut self,
         now_ns: u64,
@@ -297,7 +297,8 @@ impl State {
                 deadline_ns = clock.saturating_add(limits.time_ns);
             }
             if over || went.spent {
-                let failure = if went.spent { Failure::Memory } else { Failure::Timeout };
+                // Those have taken no time themselves: nobody has judged them.
+                let failure = if went.spent { Failure::Memory } else { Failure::Late };
                 let what = if went.spent { "memory" } else { "time" };
                 let message = || format!("{}: no {what} left for the questions behind it", limits.name);
                 (first..count).for_each(|at| each(at, Err(Fault { failure, message: message() })));
