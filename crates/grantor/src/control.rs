@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!  reload:  prepare (reads, loads, checks: nothing has changed) --> commit: engines handed over --> all workers have theirs --> the version rises
-//!  revoke:  "below the next version counts no more" to every Gatekeeper heard from --> the version rises --> said again and again for 25 s: nobody says that it has come
+//!  revoke:  "below the next version counts no more" to every Gatekeeper that has asked or probed --> the version rises --> said again and again for 25 s: nobody says that it has come
 //! ```
+//!
+//! Where a Gatekeeper knows a later start of ours ([`Voice::hear`]), what is still being revoked is said again, below the version that it is gone on from: what that start has decided is
+//! revoked with the rest.
 
 use crate::answer::{Answer, Failure};
 use crate::counters::Shown;
 use crate::error::PolicyError;
+use crate::gatekeepers::{Gatekeepers, Reports};
 use crate::judge::{Handle, Judge};
 use crate::policy::{Clock, Engine, Log, Policy, Surroundings};
 use crate::question::Question;
@@ -138,10 +142,12 @@ pub struct GrantorControl {
     pub(crate) seats: Arc<Seats>,
     pub(crate) voice: Arc<Voice>,
     pub(crate) met: Arc<ArrayQueue<Peer>>,
+    pub(crate) reports: Arc<Reports>,
     pub(crate) orders: Arc<Orders>,
     pub(crate) records: Arc<ArrayQueue<Record>>,
     boards: [Arc<[Board]>; 3],
     peers: BTreeSet<Peer>,
+    heard: Gatekeepers,
     last: VecDeque<Record>,
     revoking: Vec<Revoking>,
     live: bool,
@@ -195,10 +201,12 @@ impl GrantorControl {
             seats: Arc::new(Seats(Mutex::new(seats))),
             voice,
             met: Arc::new(ArrayQueue::new(PEERS)),
+            reports: Arc::default(),
             orders: Arc::new(Orders { queue: ArrayQueue::new(ORDERS), waker: OnceLock::new() }),
             records: Arc::new(ArrayQueue::new(RECORDS)),
             boards: [boards(), boards(), boards()],
             peers: BTreeSet::new(),
+            heard: Gatekeepers::default(),
             last: VecDeque::with_capacity(RECORDS),
             revoking: Vec::new(),
             live,
@@ -297,10 +305,20 @@ impl GrantorControl {
         any
     }
 
+    /// Takes what nodes report of Gatekeepers' probes, and says what is wrong. Returns whether a later start of ours was heard of.
+    fn hear(&mut self, now_ns: u64) -> bool {
+        let later = self.heard.collect(&self.reports, now_ns, &*self.around.log);
+        let Some(below) = later else { return false };
+        for revoking in self.revoking.iter_mut().filter(|revoking| revoking.below < below) {
+            (revoking.below, revoking.next_ns) = (below, now_ns);
+        }
+        true
+    }
+
     /// One round at `now_ns`: collects what workers have to say, says again what has to be said again. Returns whether there was anything.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         self.settings.collect();
-        let mut any = self.collect();
+        let mut any = self.collect() | self.hear(now_ns);
         for at in 0..self.revoking.len() {
             let Some(revoking) = self.revoking.get_mut(at).filter(|revoking| now_ns >= revoking.next_ns)
             else {

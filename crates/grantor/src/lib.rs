@@ -10,6 +10,7 @@ pub mod config;
 pub mod control;
 mod counters;
 mod error;
+mod gatekeepers;
 pub mod judge;
 pub mod nodes;
 pub mod policy;

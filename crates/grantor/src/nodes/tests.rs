@@ -1,6 +1,8 @@
 //! Outer packets through the three nodes in an engine: what goes on, what is asked, what is dropped and under which name, what Gatekeepers are told. The
 //! policy is asked in line, so every run is the same.
 
+mod clock;
+
 use crate::control::{GrantorControl, Orders, Preparation, Run};
 use crate::section::GrantorSection;
 use crate::tally::Counter;
@@ -12,7 +14,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Packet, Pool};
-use tidemill_decision::authenticated::{Header, Message, Range, Writer};
+use tidemill_decision::authenticated::{Header, Known, Message, Range, Writer};
 use tidemill_decision::keys::{Direction, Ends, Keyring};
 use tidemill_decision::replay::Stamp;
 use tidemill_decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT, Verdict as Said};
@@ -76,6 +78,11 @@ fn outer(gatekeeper: &str, dscp: u8, ecn: u8, inner: &[u8]) -> Vec<u8> {
 }
 
 fn probe(keys: &str, source: &str, port: u16, time_ns: u64) -> Vec<u8> {
+    probe_telling(Known::default(), keys, source, port, time_ns)
+}
+
+/// A probe whose sender knows this of us.
+fn probe_telling(known: Known, keys: &str, source: &str, port: u16, time_ns: u64) -> Vec<u8> {
     let v6 = usize::from(source.contains(':'));
     let keys = Keyring::parse(keys).unwrap();
     let ends = Ends { source: (ip(source), port), destination: (ip(OURS[v6]), GRANTOR_PORT) };
@@ -83,7 +90,7 @@ fn probe(keys: &str, source: &str, port: u16, time_ns: u64) -> Vec<u8> {
     let header = Header { direction: Direction::ToGrantor, key: 0, stamp, policy_version: 0, time_ns };
     let mut buffer = [0; 100];
     let mut writer = Writer::new(&mut buffer).unwrap();
-    writer.push(&Message::Probe { nonce: 77 }).unwrap();
+    writer.push(&Message::Probe { nonce: 77, known }).unwrap();
     let payload = writer.seal(&keys, &header, &ends);
     let pseudo = match (ends.source.0, ends.destination.0) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => Pseudo::V4 { src, dst },
@@ -243,6 +250,13 @@ fn heard(ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
 }
 
 fn heard_by(version: u64, ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
+    let (header, destination, messages) = read(ip, now_ns);
+    assert_eq!(u64::from(header.policy_version), version);
+    (destination, messages)
+}
+
+/// Its header, whom it goes to, what it says.
+fn read(ip: &[u8], now_ns: u64) -> (Header, IpAddr, Vec<Message>) {
     let v6 = ip[0] >> 4 == 6;
     let (source, destination, at): (IpAddr, IpAddr, usize) = if v6 {
         let packet = ipv6::Packet::new_checked(ip).unwrap();
@@ -256,10 +270,9 @@ fn heard_by(version: u64, ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
     assert_eq!((datagram.src_port(), datagram.dst_port()), (GRANTOR_PORT, GATEKEEPER_PORT));
     let ends = Ends { source: (source, GRANTOR_PORT), destination: (destination, GATEKEEPER_PORT) };
     let header = Header::read(datagram.payload(), Direction::ToGatekeeper).unwrap();
-    assert_eq!(u64::from(header.policy_version), version);
     let keys = Keyring::parse(&key()).unwrap();
     let opened = keys.open(&header, datagram.payload(), &ends, (now_ns, SECOND)).unwrap();
-    (destination, opened.map(Result::unwrap).collect())
+    (header, destination, opened.map(Result::unwrap).collect())
 }
 
 fn flow(v6: usize) -> Addresses {
