@@ -103,6 +103,18 @@ struct Revoking {
     pause_ns: u64,
 }
 
+/// What has come of a revocation. Nobody answers one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revoked {
+    /// The version that counts from now on.
+    pub version: u32,
+    /// Gatekeepers that it is said to, whose probes come.
+    pub told: Vec<IpAddr>,
+    /// Gatekeepers that it is said to though no probe of theirs counts now: their keys or clocks are wrong, they are gone, they do not probe, or somebody else has asked under their
+    /// address.
+    pub unheard: Vec<IpAddr>,
+}
+
 /// A configuration that is to be read.
 pub struct Preparation {
     section: GrantorSection,
@@ -238,9 +250,9 @@ impl GrantorControl {
         self.voice.version(now_ns)
     }
 
-    /// Gatekeepers that have been heard from, with the address of ours that they sent to.
-    pub fn gatekeepers(&self) -> impl Iterator<Item = (IpAddr, IpAddr)> + '_ {
-        self.peers.iter().map(|peer| (peer.gatekeeper, peer.ours))
+    /// Gatekeepers that have asked or probed, with the address of ours that they sent to, and when (nanoseconds since 1970) a probe of theirs counted last.
+    pub fn gatekeepers(&self) -> impl Iterator<Item = (IpAddr, IpAddr, Option<u64>)> + '_ {
+        self.peers.iter().map(|peer| (peer.gatekeeper, peer.ours, self.heard.last_ns(peer.gatekeeper)))
     }
 
     /// Workers whose policy has ended, by a fault of ours: a reload starts it again.
@@ -336,9 +348,9 @@ impl GrantorControl {
         any
     }
 
-    /// Gives worker 0 a revocation for every Gatekeeper of the prefix's family, and does not wake it; returns how many these are.
-    fn say(&self, to: Option<Range>, below: u32) -> usize {
-        let mut told = 0;
+    /// Gives worker 0 a revocation for every Gatekeeper of the prefix's family, and does not wake it; returns which these are.
+    fn say(&self, to: Option<Range>, below: u32) -> BTreeSet<IpAddr> {
+        let mut told = BTreeSet::new();
         for peer in &self.peers {
             let v6 = peer.ours.is_ipv6();
             let every = if v6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
@@ -347,34 +359,36 @@ impl GrantorControl {
                 continue;
             };
             // The queue has room for all of them, said three times over; what it has none for is said the next time.
-            told +=
-                usize::from(self.orders.queue.push((*peer, Message::Revoke { to: range, below })).is_ok());
+            if self.orders.queue.push((*peer, Message::Revoke { to: range, below })).is_ok() {
+                told.insert(peer.gatekeeper);
+            }
         }
         told
     }
 
-    /// What has been decided so far counts no more, for destinations in `to` or for all: Gatekeepers that have been heard from are told. Returns the version that
-    /// counts from now on, and to how many Gatekeepers it is said.
+    /// What has been decided so far counts no more, for destinations in `to` or for all: it is said to all Gatekeepers that have asked or probed.
     ///
     /// # Errors
     /// The interoperable format has no revocations.
-    pub fn revoke(&mut self, to: Option<Range>, now_ns: u64) -> Result<(u32, usize), PolicyError> {
+    pub fn revoke(&mut self, to: Option<Range>, now_ns: u64) -> Result<Revoked, PolicyError> {
         if self.section.decisions == DecisionFormat::Interoperable {
             let what = "\"interoperable\" has no revocations: what was decided holds until it expires";
             return Err(PolicyError::config("decisions", what));
         }
         self.collect();
+        self.hear(now_ns);
         // Handed over before anybody decides under it: a decision that came first would give the version the rank of what stand-ins have decided. But nobody is
         // woken for it between the two: what is decided there under the old version is refused.
-        let below = self.voice.version(now_ns).wrapping_add(1);
-        let told = self.say(to, below);
+        let below = self.voice.version(now_ns).saturating_add(1);
+        let said = self.say(to, below);
         self.voice.raise(now_ns);
         self.orders.wake();
         // What takes back as much or more is said instead.
         self.revoking.retain(|before| to.is_some() && before.to != to);
         let next_ns = now_ns.saturating_add(PAUSE_NS);
         self.revoking.push(Revoking { to, below, left: SAID - 1, next_ns, pause_ns: PAUSE_NS });
-        Ok((below, told))
+        let (told, unheard) = said.into_iter().partition(|of| self.heard.is_heard(*of, now_ns));
+        Ok(Revoked { version: below, told, unheard })
     }
 
     /// What a configuration is to be read for: [`Preparation::read`] does that, and nobody has to hold `self` meanwhile, however slow its files come.

@@ -23,7 +23,7 @@ mod wiring;
 
 pub use answer::{Answer, Decision, FailSafe, Failure};
 pub use config::{FailSafeConfig, Parameter, PolicySection};
-pub use control::{GrantorControl, Preparation, Prepared, Record, Run, Swap};
+pub use control::{GrantorControl, Preparation, Prepared, Record, Revoked, Run, Swap};
 pub use counters::{Counts, Shown};
 pub use error::PolicyError;
 pub use judge::{Handle, Judge};

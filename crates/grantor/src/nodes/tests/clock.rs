@@ -121,3 +121,39 @@ fn why_probes_are_refused_is_said_once() {
         assert_eq!(*lines.lock().unwrap(), Vec::<String>::new());
     }
 }
+
+/// Of whom nothing has counted, or nothing counts any more, nobody says that it is told; it is sent the revocation all the same.
+#[test]
+fn a_revocation_says_who_may_not_hear_it() {
+    let (mut bench, _) = logging();
+    let forged = |v6: usize| {
+        let mut sent = probe(&key(), GATE[v6], GATEKEEPER_PORT, START);
+        *sent.last_mut().unwrap() ^= 1;
+        sent
+    };
+    bench.run(vec![(
+        START,
+        vec![
+            telling(Known::default(), 0, START),
+            outer(GATE[0], 41, 0, &inner(0, 1, 0)),
+            outer(OTHER, 41, 0, &inner(0, 2, 0)),
+            outer(GATE[1], 41, 0, &inner(1, 1, 0)),
+            forged(1),
+        ],
+    )]);
+    let mut revoke = |to: Option<&str>, now_ns| {
+        let to = to.map(|to| crate::section::range(to).unwrap());
+        let said = bench.control.revoke(to, now_ns).unwrap();
+        let sent = revoked(&bench);
+        assert_eq!(sent, vec![said.version; said.told.len() + said.unheard.len()]);
+        (said.told, said.unheard)
+    };
+    let [gate, gate6, other] = [GATE[0], GATE[1], OTHER].map(ip);
+    assert_eq!(revoke(None, START), (vec![gate], vec![other, gate6]));
+    assert_eq!(revoke(Some("2001:db8::/32"), START), (vec![], vec![gate6]));
+    assert_eq!(revoke(Some("198.51.100.0/24"), START + SECOND), (vec![gate], vec![other]));
+    // It has missed its rounds.
+    assert_eq!(revoke(Some("198.51.100.0/24"), START + 4 * SECOND), (vec![], vec![gate, other]));
+    let known: Vec<_> = bench.control.gatekeepers().map(|(of, _, last_ns)| (of, last_ns)).collect();
+    assert_eq!(known, [(gate, Some(START)), (other, None), (gate6, None)]);
+}
