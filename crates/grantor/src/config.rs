@@ -87,7 +87,7 @@ pub enum FailSafeConfig {
         seconds: u32,
     },
     /// Nothing is decided, and the packet dropped: the flow goes on asking.
-    Nothing,
+    Nothing {},
 }
 
 impl PolicySection {
@@ -95,7 +95,7 @@ impl PolicySection {
     pub(crate) fn fail_safe(&self) -> Result<FailSafe, PolicyError> {
         let seconds = |seconds: u32| range("policy.fail_safe.seconds", seconds.into(), 1, 86_400);
         match self.fail_safe {
-            FailSafeConfig::Nothing => Ok(FailSafe { decision: Decision::None, forward: false }),
+            FailSafeConfig::Nothing {} => Ok(FailSafe { decision: Decision::None, forward: false }),
             FailSafeConfig::Decline { seconds: expire_s } => {
                 seconds(expire_s)?;
                 Ok(FailSafe { decision: Decision::Declined { expire_s }, forward: false })
@@ -153,6 +153,11 @@ mod tests {
         assert_eq!(section.fail_safe().unwrap(), FailSafe { decision: granted, forward: true });
         assert!(toml::from_str::<PolicySection>("colour = 1").is_err());
         assert!(toml::from_str::<PolicySection>("fail_safe = { action = \"decline\" }").is_err());
+        let nothing = toml::from_str::<PolicySection>("fail_safe = { action = \"nothing\" }").unwrap();
+        assert_eq!(nothing.fail_safe().unwrap(), FailSafe { decision: Decision::None, forward: false });
+        let text = "fail_safe = { action = \"nothing\", seconds = 1 }";
+        let error = toml::from_str::<PolicySection>(text).unwrap_err();
+        assert!(error.message().contains("unknown field `seconds`"), "{}", error.message());
     }
 
     #[test]

@@ -451,6 +451,11 @@ fn a_script_that_hangs_while_it_loads_is_refused() {
     assert!(twice.contains("test.lua:1: field: a question has a a already"), "{twice}");
     assert!(error("field('a', {}, 'source')").contains("test.lua:1: field: that is no table of lpm()"));
     assert!(error("\n\nlpm('none.txt')").starts_with("test.lua:3: "), "{}", error("\n\nlpm('none.txt')"));
+    // Raised in what the prelude calls: the place is the script's.
+    let mixed = error("local list = { 1, 'a', 2 }\ntable.sort(list)");
+    assert!(mixed.starts_with("test.lua:2: attempt to compare"), "{mixed}");
+    let order = error("\n\ntable.sort({ 3, 1, 2, 5, 4, 7, 6, 9, 8 }, function() return true end)");
+    assert!(order.starts_with("test.lua:3: invalid order function"), "{order}");
     assert!(error("lpm('../../etc/passwd')").contains("in the configuration's folder"));
     // Bytecode, that nobody checks, is not taken for a script.
     assert!(error("\u{6}\u{3}\u{0}").contains("attempt to load a binary chunk"));
