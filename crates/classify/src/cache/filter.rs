@@ -126,7 +126,7 @@ impl Filters {
 mod tests {
     use super::*;
     use crate::key::Field;
-    use crate::suite::sets::Rng;
+    use crate::suite::Rng;
 
     fn key(random: &mut Rng, of: usize) -> Key {
         let next = |random: &mut Rng| random.below(of) as u32;
