@@ -32,6 +32,7 @@ pub mod rules;
 pub mod suite;
 pub mod text;
 pub mod tuple;
+mod turned;
 pub mod yardstick;
 
 pub use key::{Field, Key, Mask};

@@ -95,8 +95,8 @@ impl Masks {
         self.slots.get(usize::from(number)).and_then(Option::as_ref)
     }
 
-    pub(super) fn mask(&self, number: u16) -> Mask {
-        self.used_at(number).map_or(Mask::NONE, |used| used.mask)
+    pub(super) fn mask(&self, number: u16) -> &Mask {
+        self.used_at(number).map_or(&Mask::NONE, |used| &used.mask)
     }
 
     /// Whether it has not given way.
@@ -149,17 +149,17 @@ impl Masks {
     }
 
     /// A mask has one more megaflow, of this key.
-    pub(super) fn one_more(&self, number: u16, key: &[u64; WORDS]) {
+    pub(super) fn one_more(&mut self, number: u16, key: &[u64; WORDS]) {
         if let Some(used) = self.used_at(number) {
             used.megaflows.set(used.megaflows.get() + 1);
-            self.filters.add(number, key);
         }
+        self.filters.add(number, key);
     }
 
     /// A megaflow of a mask has gone; whether it was the last.
-    pub(super) fn one_less(&self, number: u16, key: &[u64; WORDS]) -> bool {
-        let Some(used) = self.used_at(number) else { return false };
+    pub(super) fn one_less(&mut self, number: u16, key: &[u64; WORDS]) -> bool {
         self.filters.take(number, key);
+        let Some(used) = self.used_at(number) else { return false };
         let left = used.megaflows.get().saturating_sub(1);
         used.megaflows.set(left);
         if left == 0 {
@@ -312,7 +312,7 @@ mod tests {
         }
         // Then those that are there may rest again.
         (0..100).for_each(|_| masks.look());
-        assert_eq!(masks.order().iter().map(|&number| masks.mask(number)).collect::<Vec<_>>(), [mask(3)]);
+        assert_eq!(masks.order().iter().map(|&number| *masks.mask(number)).collect::<Vec<_>>(), [mask(3)]);
     }
 
     #[test]

@@ -38,12 +38,16 @@ mod filter;
 mod masks;
 mod near;
 mod signatures;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[allow(unsafe_code)]
+mod simd;
 mod sparing;
 mod tries;
 
 use crate::decider::Decider;
 use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
+use crate::turned::Turned;
 use door::Door;
 use filter::A_PROBE;
 use masks::Masks;
@@ -189,11 +193,25 @@ impl Open {
 
     /// Adds the keys of these bits.
     fn add(&mut self, bits: u32) {
-        for place in (0..GROUP as u8).filter(|place| bits >> place & 1 != 0) {
-            self.places[self.len] = place;
+        for place in bits_of(bits) {
+            self.places[self.len] = place as u8;
             self.len += 1;
         }
     }
+
+    /// The keys, by bits.
+    fn bits(&self) -> u32 {
+        self.iter().fold(0, |bits, i| bits | 1 << i)
+    }
+}
+
+/// The places of the bits that are set, from the lowest on.
+fn bits_of(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (place < GROUP).then_some(place)
+    })
 }
 
 impl Cache {
@@ -282,7 +300,7 @@ impl Cache {
         if open.len == 0 {
             return;
         }
-        let missed: u32 = open.iter().fold(0, |bits, i| bits | 1 << i);
+        let missed = open.bits();
         let whole = (!near).then_some(&hashes);
         if !near {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);
@@ -452,7 +470,7 @@ impl Cache {
         let mut n = 0;
         for i in open.iter() {
             if let Some(number) = signatures.get(hashes[i]) {
-                masked[n] = numbered(&keys[i], &self.masks.mask(number), number);
+                masked[n] = numbered(&keys[i], self.masks.mask(number), number);
                 hinted[n] = (i as u8, number);
                 n += 1;
             }
@@ -466,7 +484,7 @@ impl Cache {
         for (&(i, number), slot) in hinted[..n].iter().zip(slots) {
             let (i, Some(slot)) = (usize::from(i), slot) else { continue };
             // One that is outdated is thrown away when its mask's turn comes.
-            if let Some(decided) = decision(table, slot, rules, &keys[i], &masks.mask(number), counters) {
+            if let Some(decided) = decision(table, slot, rules, &keys[i], masks.mask(number), counters) {
                 out[i] = D::Decision::from(decided);
                 table.touch(slot, now);
                 counters.megaflow_hits += 1;
@@ -489,24 +507,19 @@ impl Cache {
         out: &mut [D::Decision],
     ) -> u64 {
         let (of_keys, masks) = (open.len, self.masks.order().len());
-        let (mut asking, mut next) = (*open, [0; GROUP]);
+        let (mut asking, mut next, mut turned) = (open.bits(), [0; GROUP], Turned::new());
         let (mut emptied, mut probes, mut depth, mut filters) = (false, 0, 0, 0);
         for round in 1.. {
-            let mut asked = [Asked::default(); GROUP];
-            let n = self.may_have(keys, asking, &next, &mut asked);
+            let (mut asked, mut masked) = ([Asked::default(); GROUP], [FlowKey([0; 8]); GROUP]);
+            let n = self.may_have((keys, &mut turned), asking, &next, (&mut asked, &mut masked));
             if n == 0 {
                 break;
-            }
-            let mut masked = [FlowKey([0; 8]); GROUP];
-            for (masked, asked) in masked.iter_mut().zip(&asked[..n]) {
-                *masked =
-                    numbered(&keys[usize::from(asked.place)], &self.masks.mask(asked.number), asked.number);
             }
             let (mut hashes, mut slots) = ([0; GROUP], [None; GROUP]);
             self.hasher.hash_batch(&masked[..n], &mut hashes[..n]);
             self.megaflows.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
             probes += n;
-            asking.len = 0;
+            asking = 0;
             let Cache { megaflows: table, counters, masks, .. } = self;
             let mut signatures = self.signatures.as_mut().zip(whole);
             let mut done = 0_u32;
@@ -515,7 +528,7 @@ impl Cache {
                 next[i] = order + 1;
                 if let Some(slot) = slots[at] {
                     if let Some(decided) =
-                        decision(table, slot, rules, &keys[i], &masks.mask(number), counters)
+                        decision(table, slot, rules, &keys[i], masks.mask(number), counters)
                     {
                         out[i] = D::Decision::from(decided);
                         table.touch(slot, now);
@@ -535,8 +548,7 @@ impl Cache {
                         emptied |= masks.one_less(number, &masked[at].0);
                     }
                 }
-                asking.places[asking.len] = place;
-                asking.len += 1;
+                asking |= 1 << i;
             }
             open.retain(|_, i| done >> i & 1 == 0);
         }
@@ -550,22 +562,31 @@ impl Cache {
         depth
     }
 
-    /// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through; how many have one.
+    /// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through, and the key under that; how many have one.
     #[inline(always)]
-    fn may_have(&self, keys: &[Key], of: Open, next: &[u16; GROUP], asked: &mut [Asked; GROUP]) -> usize {
-        let (mut left, mut n) = (of, 0);
-        let filters = self.masks.filters();
-        for (order, &number) in (0..).zip(self.masks.order()) {
-            if left.len == 0 {
+    fn may_have(
+        &self,
+        (keys, turned): (&[Key], &mut Turned),
+        mut of: u32,
+        next: &[u16; GROUP],
+        (asked, masked): (&mut [Asked; GROUP], &mut [FlowKey<8>; GROUP]),
+    ) -> usize {
+        let (filters, masks, mut n) = (self.masks.filters(), self.masks.order(), 0);
+        for (order, &number) in (0..).zip(masks) {
+            // With one mask there is nothing to choose.
+            let may = if masks.len() == 1 { of } else { filters.let_through(number, keys, of, turned) };
+            let mask = self.masks.mask(number);
+            for i in bits_of(may) {
+                if order >= next[i] {
+                    of &= !(1 << i);
+                    masked[n] = numbered(&keys[i], mask, number);
+                    asked[n] = Asked { place: i as u8, number, order };
+                    n += 1;
+                }
+            }
+            if of == 0 {
                 break;
             }
-            left.retain(|_, i| {
-                let may = order >= next[i] && filters.may_have(number, &keys[i]);
-                // Written in any case: a branch would be foretold half of the time.
-                asked[n % GROUP] = Asked { place: i as u8, number, order };
-                n += usize::from(may);
-                !may
-            });
         }
         n
     }
@@ -623,7 +644,7 @@ impl Cache {
     /// hits, and from the next call on their megaflows are swept (a sixteenth of all buckets then, if `buckets` are fewer). So eight calls a second have all masks free for others
     /// within a second of a flood's end. Returns how many entries were taken out. `rules` are those that [`classify`](Self::classify) is given.
     pub fn maintain<D: Decider>(&mut self, mut rules: D, now: u32, idle: u32, buckets: usize) -> usize {
-        let masks = &self.masks;
+        let masks = &mut self.masks;
         let idles = |stamp: u32| now.wrapping_sub(stamp) >= idle;
         let least = if masks.has_given_way() { self.megaflows.buckets().div_ceil(masks::ROUND) } else { 0 };
         let mut gone = self.megaflows.expire(buckets.max(least), |key, stamp, [decided, _]| {

@@ -8,8 +8,9 @@
 use super::TupleSpace;
 use super::batch::GROUP;
 use super::table::{FILTER_BITS, FILTER_SHIFT, FIRST_FACTOR, First, LAST_FACTOR, Table};
-use crate::key::{Key, WORDS};
+use crate::key::Key;
 use crate::rule::Rank;
+use crate::turned::Turned;
 use std::arch::x86_64::*;
 
 const LANES: usize = 8;
@@ -37,24 +38,6 @@ impl Avx512 {
     }
 }
 
-/// Words of a group's keys, word by word.
-struct Turned {
-    words: [[u64; GROUP]; WORDS],
-    there: u8,
-}
-
-impl Turned {
-    #[inline(always)]
-    fn word(&mut self, word: usize, keys: &[Key]) -> &[u64; GROUP] {
-        let turned = &mut self.words[word];
-        if self.there >> word & 1 == 0 {
-            self.there |= 1 << word;
-            turned.iter_mut().zip(keys).for_each(|(turned, key)| *turned = key.0[word]);
-        }
-        turned
-    }
-}
-
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn lookup_group(space: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
@@ -64,7 +47,7 @@ fn lookup_group(space: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
     let mut best = [0_u64; GROUP];
     best[..n].fill(Rank::NONE.0);
     let mut rest = None;
-    let mut turned = Turned { words: [[0; GROUP]; WORDS], there: 0 };
+    let mut turned = Turned::new();
     let mut firsts = [(0_u8, First::NONE); GROUP];
     for (at, &(bound, number)) in space.order.iter().enumerate() {
         let mut open = [0_u8; VECTORS];
