@@ -370,7 +370,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             half: crate::filter::half::NONE,
         };
         connection.until_ms = now_ms + connection.timeout_ms(Kind::of(read.protocol), &rules.times);
-        let evicted = match self.states.insert(&read.key, connection) {
+        let evicted = match self.states.insert(&read.key, &connection) {
             Ok(evicted) => evicted,
             Err(NoRoom::Source) => {
                 self.counters.one(Counter::SourceLimit);

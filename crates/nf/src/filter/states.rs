@@ -237,7 +237,7 @@ impl<A: Net<W>, const W: usize> States<A, W> {
     ///
     /// # Errors
     /// There is no room, whoever may give way.
-    pub(crate) fn insert(&mut self, key: &Key<W>, mut connection: Connection) -> Result<Evicted, NoRoom> {
+    pub(crate) fn insert(&mut self, key: &Key<W>, connection: &Connection) -> Result<Evicted, NoRoom> {
         let source = source_of::<A, W>(key, connection.origin_low);
         let (of, list) = (key_of(source), list_of(key));
         let of_hash = self.sources.hasher().hash(&of);
@@ -257,10 +257,9 @@ impl<A: Net<W>, const W: usize> States<A, W> {
             let (sort, oldest) = oldest(list).or_else(|| oldest(1 - list)).ok_or(NoRoom::Full)?;
             evicted[sort] += u64::from(self.remove(&oldest));
         }
-        connection.half = NONE;
         let hash = self.table.hasher().hash(key);
-        let slot = find_or_make(&mut self.table, hash, key, connection.pack()).ok_or(NoRoom::Full)?;
-        let Some(of_slot) = find_or_make(&mut self.sources, of_hash, &of, 0) else {
+        let slot = find_or_make(&mut self.table, hash, key, || connection.pack()).ok_or(NoRoom::Full)?;
+        let Some(of_slot) = find_or_make(&mut self.sources, of_hash, &of, || 0) else {
             self.table.discard_at(slot);
             self.gone += 1;
             return Err(NoRoom::Full);
@@ -274,7 +273,7 @@ impl<A: Net<W>, const W: usize> States<A, W> {
 
     /// Puts a connection in that is answered and not there yet; whether there is room, for which nobody gives way.
     pub(crate) fn restore(&mut self, key: &Key<W>, connection: Connection) -> bool {
-        if self.table.len() >= self.room || self.insert(key, connection).is_err() {
+        if self.table.len() >= self.room || self.insert(key, &connection).is_err() {
             return false;
         }
         let Some(slot) = self.find(key) else { return false };
@@ -301,15 +300,15 @@ impl<A: Net<W>, const W: usize> States<A, W> {
     }
 }
 
-/// The slot of a key, whose flow begins with this state if it is new. In a flood into a full table searches for room rest, as in a batch.
+/// The slot of a key, whose flow begins with this state if it is new: made where it is written. In a flood into a full table searches for room rest, as in a batch.
 fn find_or_make<const W: usize, S: State>(
     table: &mut FlowTable<W, S>,
     hash: u64,
     key: &Key<W>,
-    first: S,
+    first: impl Fn() -> S,
 ) -> Option<Slot> {
     let mut out = [Outcome::Full];
-    table.find_or_insert_each_with(0, &[hash], std::slice::from_ref(key), &mut out, |_| first);
+    table.find_or_insert_each_with(0, &[hash], std::slice::from_ref(key), &mut out, |_| first());
     out[0].slot()
 }
 
