@@ -14,7 +14,8 @@
 //! address, those of the destination among those of the destination's, and in the metadata on which way it is judged, and whether it may begin a connection.
 //!
 //! The way in and the way out have each a table of their own, in which no match asks for the way: rules with `in` or `out` are half as many masks to try for a packet,
-//! and those without a direction share the masks of those that have one, for the memory of being in both.
+//! and those without a direction share the masks of those that have one, for the memory of being in both. Rules never change in place, so masks without a rule for a packet's
+//! addresses are passed over (`TupleSpace::settled`): 64 KiB for each way.
 
 use crate::filter::net::Net;
 use crate::filter::packet::Read;
@@ -117,7 +118,7 @@ impl Way {
             rules.push(*number);
         }
         let set = RuleSet::from_list(&list);
-        let space = TupleSpace::build(&set, Grouping::for_set(&set));
+        let space = TupleSpace::build(&set, Grouping::for_set(&set)).settled();
         Way { space, of_match: rules }
     }
 }
