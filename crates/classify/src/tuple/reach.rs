@@ -109,7 +109,8 @@ mod tests {
 
     fn rule(random: &mut StdRng) -> Match {
         let mut one = Match::any();
-        let sides = [(Field::Ipv4Source, Field::Ipv6Source), (Field::Ipv4Destination, Field::Ipv6Destination)];
+        let sides =
+            [(Field::Ipv4Source, Field::Ipv6Source), (Field::Ipv4Destination, Field::Ipv6Destination)];
         let (is_v6, is_wild) = (random.random_bool(0.3), random.random_bool(0.1));
         for (v4, v6) in sides {
             let bits = address(random);

@@ -68,7 +68,7 @@ fn lookup_group(space: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
     let (mut may, mut any) = ([u64::MAX; GROUP], u64::MAX);
     if let Some(reach) = &space.reach {
         may.iter_mut().zip(keys).for_each(|(may, key)| *may = reach.tables(key));
-        any = may[..n].iter().fold(0, |any, may| any | may);
+        any = may[..n].iter().fold(0_u64, |any, may| any | *may);
     }
     let mut rest = None;
     let mut turned = Turned { words: [[0; GROUP]; WORDS], there: 0 };
