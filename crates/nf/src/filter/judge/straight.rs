@@ -41,9 +41,13 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
     #[inline(always)]
     pub(super) fn straight(&self, place: usize, now_ms: u64, rules: &Rules) -> Option<Change> {
         let (ways, Ok(read)) = self.ahead.reads.get(place)? else { return None };
-        let slot = self.ahead.hints.get(place)?.slot?;
-        if self.ahead.epoch != self.states.epoch() || read.fragment.is_some() {
+        let mut slot = self.ahead.hints.get(place)?.slot?;
+        if read.fragment.is_some() {
             return None;
+        }
+        if self.ahead.epoch != self.states.epoch() {
+            // Others of its burst have had connections go, as in a flood: its own lies where it lay, mostly, and all of it is here.
+            slot = self.states.find(&read.key)?;
         }
         let table = &self.states.table;
         let head = Head(table.word(slot, HEAD));

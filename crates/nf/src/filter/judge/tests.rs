@@ -219,20 +219,32 @@ fn the_straight_way_is_the_whole_one() {
 fn a_slot_that_may_be_anothers_is_not_gone_by() {
     let mut filter = Filter::<u32, 2>::new(&PLAN, (0, 1), 7, Arc::new(ArrayQueue::new(100))).unwrap();
     let (rules, mut random) = (rules(RULES[0], true, 1), StdRng::seed_from_u64(5));
-    let (ways, udp) = loop {
+    let mut udp = || loop {
         let (ways, ip) = packet(&mut random, false, 1);
         if ip[9] == 17 && ip[6] == 0 && ways.to != NOWHERE {
             break (ways, ip);
         }
     };
-    assert_eq!(filter.judge_one(1000, &rules, ways, &udp), Fate::Passes);
-    filter.read(&rules, std::iter::once((ways, &udp[..])));
+    let one = udp();
+    let other = loop {
+        let other = udp();
+        // Between other hosts.
+        if other.0 == one.0 && other.1[15] != one.1[15] && other.1[19] != one.1[19] {
+            break other;
+        }
+    };
+    let burst = [one, other];
+    for (ways, ip) in &burst {
+        assert_eq!(filter.judge_one(1000, &rules, *ways, ip), Fate::Passes);
+    }
+    filter.read(&rules, burst.iter().map(|(ways, ip)| (*ways, &ip[..])));
     filter.look_up(&rules);
-    assert!(filter.straight(0, 1000, &rules).is_some());
-    assert!(filter.straight(0, 1000 + TIMES.udp_first_ms, &rules).is_none());
+    let goes = |filter: &Filter<u32, 2>, ms| [0, 1].map(|place| filter.straight(place, ms, &rules).is_some());
+    assert_eq!(goes(&filter, 1000), [true, true]);
+    assert_eq!(goes(&filter, 1000 + TIMES.udp_first_ms), [false, false]);
     let key = filter.ahead.reads[0].1.unwrap().key;
     assert!(filter.states.remove(&key));
-    assert!(filter.straight(0, 1000, &rules).is_none());
+    assert_eq!(goes(&filter, 1000), [false, true]);
 }
 
 /// Those of the other way would be tried in vain with each packet.
