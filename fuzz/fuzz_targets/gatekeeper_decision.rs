@@ -41,7 +41,8 @@ fn lengths(payload: &[u8], start: usize, is_authenticated: bool) -> (Vec<Range<u
                 }
                 fixed + 4 * usize::from(rest[fixed - 1])
             }
-            16 | 17 if is_authenticated => 12,
+            16 if is_authenticated => 24,
+            17 if is_authenticated => 12,
             kind @ (8 | 9) if is_authenticated => {
                 zeros = &[2, 3];
                 let len = if kind == 8 { 12 } else { 24 };

@@ -126,7 +126,7 @@ reasons! {
     TunnelCongestion = "tunnel-congestion": "met congestion in the tunnel, and its inner packet cannot say so (RFC 6040)",
     AskQueueFull = "ask-queue-full": "too many packets wait for the policy's answers; raise grantor.policy.queue",
     PolicyRefused = "policy-refused": "the policy does not let this packet on",
-    PolicyFailed = "policy-failed": "the policy gave no answer, and its fail-safe does not let packets on",
+    PolicyFailed = "policy-failed": "the policy gave no answer in time, or failed and its fail-safe does not let packets on",
     ProbeRefused = "probe-refused": "a probe that is no Gatekeeper's: its form, key, tag or time is wrong; or too many at once",
     // Network functions: NAT.
     NatUnmapped = "nat-unmapped": "to an address of nat.pool, where nothing is mapped",

@@ -12,17 +12,18 @@ use tidemill_classify::yardstick::CuckooLayers;
 use tidemill_classify::{Field, Grouping, Key, Match, Rank, Rule};
 use tidemill_lookup::qsbr::Domain;
 
-/// Name, layer, masks: HALO's baseline and the switch's cache, each with exact matches or without, and the rules behind them. The cache asks for exact
-/// matches where there is more than one mask.
-const KINDS: [(&str, Layer, u32); 9] = [
+/// Name, layer, masks: HALO's baseline and the switch's cache, each with exact matches or without, and the rules behind them. Without
+/// filters the cache asks for exact matches where there is more than one mask.
+const KINDS: [(&str, Layer, u32); 10] = [
     ("nothing", Layer::Nothing, 1),
     ("cuckoo-exact", Layer::Cuckoo(4096), 1),
     ("cuckoo-megaflow-1", Layer::Cuckoo(0), 1),
     ("cuckoo-megaflow-20", Layer::Cuckoo(0), 20),
-    ("cache-exact", Layer::Cache(4096, 0), 2),
-    ("cache-megaflow-1", Layer::Cache(0, 0), 1),
-    ("cache-megaflow-20", Layer::Cache(0, 0), 20),
-    ("cache-signature-20", Layer::Cache(0, 4096), 20),
+    ("cache-exact", Layer::Cache(4096, 0, false), 2),
+    ("cache-megaflow-1", Layer::Cache(0, 0, false), 1),
+    ("cache-megaflow-20", Layer::Cache(0, 0, false), 20),
+    ("cache-filters-20", Layer::Cache(0, 0, true), 20),
+    ("cache-signature-20", Layer::Cache(0, 4096, false), 20),
     ("rules-20", Layer::Rules, 20),
 ];
 
@@ -31,8 +32,8 @@ enum Layer {
     Nothing,
     /// With room for so many exact matches.
     Cuckoo(usize),
-    /// With room for so many exact matches and signatures.
-    Cache(usize, usize),
+    /// With room for so many exact matches and signatures, and with filters or without.
+    Cache(usize, usize, bool),
     Rules,
 }
 
@@ -84,8 +85,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut layers = CuckooLayers::new(exact, 7)?;
             Box::new(move |keys, out| layers.classify(snapshot.space(), keys, out))
         }
-        Layer::Cache(exact, signatures) => {
-            let settings = Settings { exact, signatures, megaflows: 4096, masks: 64 };
+        Layer::Cache(exact, signatures, filters) => {
+            let settings = Settings { exact, signatures, megaflows: 4096, masks: 64, filters };
             let mut cache = Cache::new(settings, 7)?;
             Box::new(move |keys, out| cache.classify(snapshot, 0, keys, out))
         }

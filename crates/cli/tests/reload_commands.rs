@@ -142,6 +142,31 @@ fn a_run_ends_while_a_reload_waits() {
     drop(disk);
 }
 
+/// While a reload waits for its file another one is refused, and a signal's comes after it.
+#[test]
+fn a_reload_waits_for_no_other_without_a_word() {
+    let folder = Folder::new();
+    folder.write("run.toml", ROUTER);
+    let mut command = tidemill(&folder, "run run.toml");
+    command.stderr(File::create(folder.path("said")).unwrap());
+    let running = answering(&folder, command);
+    std::fs::remove_file(folder.path("run.toml")).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path("run.toml")).status().unwrap().success());
+    let mut first =
+        Running(tidemill(&folder, "reload --socket s.sock").stderr(Stdio::null()).spawn().unwrap());
+    let mut disk = writing_end(&folder, "run.toml");
+    folder.fail(&[("reload --socket s.sock", 1, "a reload is under way since ")]);
+    hang_up(&running);
+    is_said(&folder, "s: the one that SIGHUP asks for comes after it");
+    disk.write_all(ROUTER.as_bytes()).unwrap();
+    drop(disk);
+    assert!(first.0.wait().unwrap().success());
+    let mut disk = writing_end(&folder, "run.toml");
+    disk.write_all(ROUTER.as_bytes()).unwrap();
+    drop(disk);
+    is_said(&folder, "run.toml: reloaded (number 2)");
+}
+
 /// A packet in a capture, so many milliseconds after its beginning.
 fn record(ms: u32) -> Vec<u8> {
     let mut record: Vec<u8> =

@@ -8,8 +8,9 @@
 mod needs;
 mod tool;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::MutexGuard;
@@ -165,12 +166,14 @@ fn an_end_before_its_time_leaves_nothing() {
     };
     let gone = |process: &u32| !Path::new(&format!("/proc/{process}")).exists();
 
-    // Told to end, it undoes all.
-    let (mut own, process, children) = start();
-    kill_process(Pid::from_child(&own.0), Signal::TERM).unwrap();
-    wait("it ends", || own.0.try_wait().unwrap().is_some());
-    assert!(!own.0.wait().unwrap().success());
-    assert!(children.iter().all(gone) && !place(process).exists());
+    // Told to end, it undoes all; also when its terminal is closed.
+    for signal in [Signal::TERM, Signal::HUP] {
+        let (mut own, process, children) = start();
+        kill_process(Pid::from_child(&own.0), signal).unwrap();
+        wait("it ends", || own.0.try_wait().unwrap().is_some());
+        assert!(!own.0.wait().unwrap().success());
+        assert!(children.iter().all(gone) && !place(process).exists(), "{signal:?}");
+    }
 
     // Killed, it takes both along; its folder goes with the next.
     let (mut own, process, children) = start();
@@ -184,9 +187,47 @@ fn an_end_before_its_time_leaves_nothing() {
     wait("it ends", || next.0.try_wait().unwrap().is_some());
 }
 
+/// While namespaces are made Ctrl-C ends the commands that make them, too: that is nothing to tell of.
+#[test]
+fn an_end_at_the_beginning_is_told_as_one() {
+    let test = "an_end_at_the_beginning_is_told_as_one";
+    let Some(_turn) = turn(test) else { return };
+    if one_cpu() {
+        println!("skipped: {test} (needs two processors)");
+        return;
+    }
+    let folder = folder("[[phase]]\nname = \"long\"\nseconds = 600\n");
+    for round in 0..8 {
+        let child = Command::new(env!("CARGO_BIN_EXE_tidemill"))
+            .args(["scenario", "short.toml", "--json"])
+            .current_dir(folder.path(""))
+            .env("TMPDIR", "/tmp")
+            .process_group(0)
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(folder.path("said")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut own = Running(child);
+        let place = PathBuf::from(format!("/tmp/tidemill-scenario-{}", own.0.id()));
+        wait("it begins", || {
+            assert!(own.0.try_wait().unwrap().is_none(), "it has ended: {}", folder.read("said"));
+            place.exists()
+        });
+        std::thread::sleep(Duration::from_millis(60 * round));
+        kill_process_group(Pid::from_child(&own.0), Signal::INT).unwrap();
+        wait("it ends", || own.0.try_wait().unwrap().is_some());
+        assert_eq!(folder.read("said"), "tidemill: interrupted\n", "round {round}");
+        assert!(!place.exists());
+    }
+}
+
 /// Mistakes are told with their place; none of these needs root.
 #[test]
 fn mistakes_in_a_scenario_are_told_with_their_place() {
+    if one_cpu() {
+        println!("skipped: mistakes_in_a_scenario_are_told_with_their_place (needs two processors)");
+        return;
+    }
     let folder = folder("[[phase]]\nname = \"a\"\nseconds = 1\n");
     let good = folder.read("short.toml");
     folder.write("no-phase.toml", HEAD).write("typo.toml", good.replace("seconds", "second"));
@@ -206,7 +247,16 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
     folder.write("fewer.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/24\", count = 512"));
     folder.write("sources.toml", attack("shape = \"udp\", pps = 1"));
     folder.write("policy.toml", format!("{good}change = {{ policy = \"other.lua\" }}\n"));
+    let change = |name: &str| {
+        format!("[[phase]]\nname = \"{name}\"\nseconds = 2\nchange = {{ policy = \"after.lua\" }}\n")
+    };
+    folder.write("changes.toml", format!("{good}{}{}", change("b"), change("c")));
     folder.fail(&[
+        (
+            "scenario changes.toml --phase a --phase c",
+            2,
+            "--phase \"c\": it begins with the policy that the phase \"b\" brings",
+        ),
         ("scenario none.toml", 2, "none.toml"),
         ("scenario no-phase.toml", 2, "missing field `phase`"),
         ("scenario typo.toml", 2, "typo.toml:17: unknown field `second`"),
@@ -225,4 +275,57 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
         ("check count.toml", 2, "give a power of two"),
     ]);
     assert!(folder.ok("check short.toml").out.contains("a scenario of 1 phases, 1 seconds"));
+}
+
+/// What only a run could find out once is found by `check`.
+#[test]
+fn what_cannot_run_is_not_good() {
+    if one_cpu() {
+        println!("skipped: what_cannot_run_is_not_good (needs two processors)");
+        return;
+    }
+    let folder = folder("[[phase]]\nname = \"a\"\nseconds = 1\n");
+    folder.write("broken.lua", "local a = 1\nfunction decide(q\n");
+    let good = folder.read("short.toml");
+    let ring = "rx_ring = 8192";
+    let wrong = [
+        ("rx_ring = 8192", "rx_ring = 0", ":4: network.rx_ring = 0: give a power of two from 64 to 32768"),
+        (ring, "rx_ring = 4611686018427387904", ":4: network.rx_ring = 4611686018427387904: give"),
+        (ring, "client = [\"224.1.0.0/16\", \"fd00:6::/64\"]", ":4: network.client: in 224.1.0.0/16 are"),
+        (ring, "client = [\"10.6.0.0/16\", \"ff02::/64\"]", "addresses of ff00::/8"),
+        (ring, "back = [\"127.8.0.0/24\", \"fd00:8::/64\"]", "addresses of 127.0.0.0/8"),
+        (ring, "server = [\"10.6.9.0/24\", \"fd00:9::/64\"]", "10.6.9.0/24 has addresses of network.client"),
+        (ring, "server = [\"10.9.0.0/24\", \"fd00:8::/64\"]", "fd00:8::/64 has addresses of network.back"),
+        ("[network]", "[cpus]\ngatekeeper = 9999\n[network]", ":4: cpus.gatekeeper = 9999: not ours to use"),
+        ("\"100 Mbps\"", "\"0 bps\"", ":6: gatekeeper.bandwidth: "),
+        (
+            "request_percent = 2",
+            "program = [{ number = 9, file = \"none.o\" }]",
+            ":7: gatekeeper.program[0].file: none.o: No such file",
+        ),
+        ("request_percent = 2", "request_percent = 0", ":7: gatekeeper.request_percent: 0: give 1 to 100"),
+        (
+            "request_percent = 2",
+            "decisions = \"interoperable\"",
+            ":7: gatekeeper.decisions: a scenario's are",
+        ),
+        ("wait_ms = 2000", "batch = 9999", ":11: grantor.policy.batch: 9999: give 1 to 256"),
+        (
+            "file = \"policy.lua\"",
+            "file = \"other.lua\"",
+            ":10: grantor.policy.file = \"other.lua\": it is none",
+        ),
+        ("file = \"policy.lua\"", "", ":9: grantor.policy: give either a name or a file"),
+        ("policy.lua", "broken.lua", "wrong.toml: broken.lua:"),
+        ("[client]", "[expect]\ngoodput = nan\n[client]", ":14: expect.goodput = NaN: give a number"),
+    ];
+    for (from, to, line) in wrong {
+        assert!(good.contains(from), "{from}");
+        folder.write("wrong.toml", good.replace(from, to));
+        folder.fail(&[("check wrong.toml", 2, line), ("scenario wrong.toml", 2, line)]);
+    }
+    // A policy that comes later.
+    let text = good.replace("after.lua", "broken.lua");
+    folder.write("wrong.toml", text + "change = { policy = \"broken.lua\" }\n");
+    folder.fail(&[("check wrong.toml", 2, "broken.lua:")]);
 }

@@ -7,7 +7,7 @@
 //!
 //! type 0 to 5    a decision, as in the interoperable format; in types 2 and 3 the byte behind the type is 1 if the grant is direct
 //! type 8, 9      revoke     type | bits | 0 | 0 | below this version: 4 | prefix: 4 or 16 |         12 or 24 bytes in all
-//! type 16        probe      type | 0 | 0 | 0 | nonce: 8 |                                           12
+//! type 16        probe      type | 0 | 0 | 0 | nonce: 8 | epoch, s: 4 | sequence: 4 | version: 4 |   24
 //! type 17        answer     type | 0 | 0 | 0 | nonce: 8 |                                           12
 //!                (0 to 9: even IPv4, odd IPv6)
 //! ```
@@ -17,6 +17,10 @@
 //!
 //! Direction is 1 to a Gatekeeper, 2 to a Grantor. Epoch and sequence are a [`Stamp`]; the time is the sender's clock; the policy version is the one
 //! that the sender decides by, for all decisions of the datagram. A Gatekeeper gives 0. The tag is [`crate::keys`]'.
+//!
+//! **A probe also says what is known of the Grantor** ([`Known`]): its highest stamp that was taken, and the highest policy version of what was taken; zeros: nothing. So a Grantor that
+//! has started again with an earlier clock hears that it has to go on behind both ([`Stamps::raise`](crate::replay::Stamps::raise)), and its answer already does. A Gatekeeper
+//! needs no such thing: nothing that it sends is held against a stamp.
 //!
 //! **The order of checks**, cheapest first: length, version and direction ([`Header::read`]); the key's number; the tag; the time; the stamp; then what is
 //! in it. So `stale` and `replayed` are said only of what a holder of the key once sent, and nothing forged is parsed or changes anything. What a
@@ -36,6 +40,8 @@ pub const VERSION: u8 = 2;
 pub const HEADER_LEN: usize = 24;
 /// Bytes behind the last one.
 pub const TAG_LEN: usize = 16;
+/// Bytes of a probe, without header and tag.
+pub const PROBE_LEN: usize = 24;
 
 const PROTOCOL: &str = "decision";
 const REVOKE: u8 = 8;
@@ -155,6 +161,15 @@ impl Range {
     }
 }
 
+/// What a Gatekeeper knows of a Grantor; the default: nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The highest stamp that was taken.
+    pub stamp: Stamp,
+    /// The highest version of its policy, of all datagrams that were taken.
+    pub version: u32,
+}
+
 /// What a datagram says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
@@ -171,6 +186,8 @@ pub enum Message {
     Probe {
         /// Comes back in the answer.
         nonce: u64,
+        /// What the sender knows of the receiver.
+        known: Known,
     },
     /// Yes.
     Answer {
@@ -222,10 +239,15 @@ fn message(bytes: &mut Bytes<'_>) -> Result<Message, Error> {
     let [kind] = bytes.take("type")?;
     match kind {
         0..=DECISIONS => bytes.decision(kind, true).map(Message::Decision),
-        PROBE | ANSWER => {
+        PROBE => {
             bytes.zeros::<3>()?;
             let nonce = bytes.u64("nonce")?;
-            Ok(if kind == PROBE { Message::Probe { nonce } } else { Message::Answer { nonce } })
+            let stamp = Stamp { epoch_s: bytes.u32("epoch")?, sequence: bytes.u32("sequence")? };
+            Ok(Message::Probe { nonce, known: Known { stamp, version: bytes.u32("policy version")? } })
+        }
+        ANSWER => {
+            bytes.zeros::<3>()?;
+            Ok(Message::Answer { nonce: bytes.u64("nonce")? })
         }
         _ if kind & !V6 == REVOKE => {
             let [bits] = bytes.take("prefix length")?;
@@ -269,7 +291,10 @@ impl<'a> Writer<'a> {
         let room = &mut self.0;
         match *message {
             Message::Decision(ref decision) => room.decision(decision, true),
-            Message::Probe { nonce } => room.put([&[PROBE, 0, 0, 0], &nonce.to_be_bytes()]),
+            Message::Probe { nonce, known: Known { stamp, version } } => {
+                let known = [stamp.epoch_s, stamp.sequence, version].map(u32::to_be_bytes);
+                room.put([&[PROBE, 0, 0, 0], &nonce.to_be_bytes(), known.as_flattened()])
+            }
             Message::Answer { nonce } => room.put([&[ANSWER, 0, 0, 0], &nonce.to_be_bytes()]),
             Message::Revoke { to: Range { address, bits }, below } => {
                 let below = below.to_be_bytes();

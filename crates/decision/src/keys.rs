@@ -285,6 +285,9 @@ impl Keyring {
             let (id, digits) = line.split_once(char::is_whitespace).ok_or(wrong("no key"))?;
             let id = id.parse().ok().filter(|id| *id != 0).ok_or(wrong("no number of a key"))?;
             let secret = secret(digits.trim()).ok_or(wrong("no secret"))?;
+            if secret == [0; SECRET_LEN] {
+                return Err(wrong("a secret of zeros, which anybody can guess"));
+            }
             if keys.iter().any(|key| key.id == id) {
                 return Err(KeyError::Twice { line: line_number, id });
             }

@@ -226,6 +226,15 @@ impl<A: Copy + Ord> Revocations<A> {
         Ok(())
     }
 
+    /// Makes `to` the same, in the memory that it has as far as that suffices: for who looks at it beside the worker.
+    pub fn copy_to(&self, to: &mut Self) {
+        let Revocations { newest, begun_ns, begun, settle_ns, first, known, prefixes } = to;
+        (*newest, *begun_ns, *begun, *settle_ns) = (self.newest, self.begun_ns, self.begun, self.settle_ns);
+        first.clone_from(&self.first);
+        known.clone_from(&self.known);
+        prefixes.clone_from(&self.prefixes);
+    }
+
     /// Ranks that were begun so far: each may have revoked what the oldest one stood for.
     pub fn begun(&self) -> usize {
         self.begun

@@ -69,6 +69,12 @@ pub enum FileFault {
         /// The peers there are, or some of them.
         seen: String,
     },
+    /// More than there may be.
+    #[error("more than {most} lines or records: give a smaller table")]
+    TooLong {
+        /// So many.
+        most: u64,
+    },
     /// The chosen column is not there.
     #[error("has no {wanted} column: its lines have {fields} fields")]
     NoColumn {

@@ -1,6 +1,6 @@
 //! Lines of bounded length, with their numbers.
 
-use crate::error::{FeedError, LineFault};
+use crate::error::{FeedError, FileFault, LineFault};
 use std::io::{self, BufRead};
 
 /// No line of a table is longer.
@@ -15,12 +15,19 @@ pub(crate) struct Lines {
     buffer: Vec<u8>,
     /// Number of the line read last, from 1.
     number: u64,
+    /// Lines that there may be.
+    most: Option<u64>,
     file: String,
 }
 
 impl Lines {
     pub(crate) fn new(reader: Box<dyn BufRead + Send>, file: String) -> Self {
-        Lines { reader, buffer: Vec::new(), number: 0, file }
+        Lines { reader, buffer: Vec::new(), number: 0, most: None, file }
+    }
+
+    /// The same, refused where there are more.
+    pub(crate) fn at_most(self, most: Option<u64>) -> Self {
+        Lines { most, ..self }
     }
 
     pub(crate) fn file(&self) -> &str {
@@ -40,6 +47,9 @@ impl Lines {
                 None => return Ok(None),
                 Some(whole) => whole,
             };
+            if let Some(most) = self.most.filter(|most| self.number > *most) {
+                return Err(FeedError::File { file: self.file.clone(), fault: FileFault::TooLong { most } });
+            }
             if !whole {
                 return Ok(Some(Err(LineFault::TooLong(LINE_MAX_BYTES))));
             }

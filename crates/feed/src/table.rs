@@ -99,6 +99,8 @@ pub struct LoadOptions {
     /// Leave out lines and records that are wrong (and count them) instead of refusing the file. What cannot be
     /// read at all (an I/O error, corrupt compressed data) stays an error.
     pub skip_wrong: bool,
+    /// A file with more lines (comments too), or MRT records, is refused: what a compressed one comes to its size does not tell.
+    pub most: Option<u64>,
 }
 
 /// What loading or replaying came across.
@@ -198,7 +200,7 @@ fn load_into(
 ) -> Result<(), FeedError> {
     match Kind::detect(&mut *reader, &file)? {
         Kind::Mrt => mrt::table::load(mrt::Records::new(reader, file), options, builder),
-        Kind::Text => text::load(Lines::new(reader, file), options, builder),
+        Kind::Text => text::load(Lines::new(reader, file).at_most(options.most), options, builder),
     }
 }
 

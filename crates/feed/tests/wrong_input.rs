@@ -56,6 +56,12 @@ fn wrong_tables_say_where_and_what() {
     ] {
         assert_eq!(load_error(text.as_bytes(), &LoadOptions::default()), message, "{text:?}");
     }
+    let most = LoadOptions { most: Some(2), ..LoadOptions::default() };
+    let more = "f: more than 2 lines or records: give a smaller table";
+    for text in ["10.0.0.0/8 1\n11.0.0.0/8 1\n12.0.0.0/8 1\n", "10.0.0.0/8 1\n#\n#\n", "\n\n\n"] {
+        assert_eq!(load_error(text.as_bytes(), &most), more, "{text:?}");
+    }
+    assert!(load_from(Box::new(&b"10.0.0.0/8 1\n#\n"[..]), "f", &most).is_ok());
     let long = format!("10.0.0.0/8\n{}\n", "1".repeat(5000));
     assert_eq!(
         load_error(long.as_bytes(), &LoadOptions::default()),
@@ -205,6 +211,9 @@ fn wrong_mrt_tables_say_where_and_what() {
         load_error(&record(12, 1, &table_dump(8, &path)), &origin),
         "f: record 1 at byte 0: 9 is no AS path segment type"
     );
+    let most = LoadOptions { most: Some(1), ..LoadOptions::default() };
+    let two = [good.clone(), good.clone()].concat();
+    assert_eq!(load_error(&two, &most), "f: more than 1 lines or records: give a smaller table");
     let other = LoadOptions { peer: Peer::As(1), ..LoadOptions::default() };
     assert_eq!(
         load_error(&good, &other),

@@ -125,7 +125,7 @@ impl Default for GatekeeperSection {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProbesConfig {
-    /// Milliseconds from one round to the next, 10 to 60,000; 0: no Grantor is probed, and all are held for there.
+    /// Milliseconds from one round to the next, 10 to 60,000; 0: no Grantor is probed, and all are held for there; one that has started again with an earlier clock is not told then, and nothing of it counts.
     pub interval_ms: u32,
     /// Rounds in a row without an answer after which a Grantor is left out; 1 to 1,000.
     pub fall: u16,

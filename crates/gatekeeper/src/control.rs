@@ -12,7 +12,7 @@ use crate::mail::{Letter, Post};
 use crate::nodes::solicitor::{self, Notes, SolicitorBoard};
 use crate::offload::{self, Bypass, Picks, Stamps, Tally, Words};
 use crate::ours::Ours;
-use crate::policy::{Choice, Parsed, Plan, Policies, Policy, parse};
+use crate::policy::{Choice, Choices, Parsed, Plan, Policies, Policy, parse};
 use crate::programs::Catalog;
 use crate::seat::Seat;
 use crate::settings::{self, Settings};
@@ -24,6 +24,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_decision::revocation::Revocations;
 use tidemill_flow::flowtable::FlowReader;
 use tidemill_flow::hash::mix;
 use tidemill_flow::table::SizeError;
@@ -57,9 +58,11 @@ impl<T> Halves<T> {
 }
 
 /// One worker's flows and numbers, read from here.
-struct WorkerView<const W: usize> {
+struct WorkerView<A, const W: usize> {
     reader: FlowReader<W, FlowState>,
     board: Board,
+    /// What is revoked, as it sees it.
+    revoked: Arc<Mutex<Revocations<A>>>,
 }
 
 /// Buckets of flows that are looked at for one page: half a million flows, some milliseconds.
@@ -84,7 +87,7 @@ pub(crate) struct Half<A: Paired<W>, const W: usize> {
     pub(crate) policies: Policies<A>,
     pub(crate) seats: Arc<Seats<A, W>>,
     pub(crate) post: Post<A>,
-    workers: Vec<WorkerView<W>>,
+    workers: Vec<WorkerView<A, W>>,
     /// Up to which change of the policies each worker has no flow with a retired number.
     passed: Vec<Arc<AtomicU64>>,
     tops: Tops<W>,
@@ -587,8 +590,8 @@ impl GatekeeperControl {
     /// What the workers know of a flow: of each worker that knows it.
     pub fn flow(&mut self, flow: &Addresses, now_ns: u64) -> Vec<FlowLine> {
         match *flow {
-            Addresses::V4 { src, dst } => self.v4.flow(src, dst, now_ns),
-            Addresses::V6 { src, dst } => self.v6.flow(src, dst, now_ns),
+            Addresses::V4 { src, dst } => self.v4.flow(self.spread, src, dst, now_ns),
+            Addresses::V6 { src, dst } => self.v6.flow(self.spread, src, dst, now_ns),
         }
     }
 
@@ -603,8 +606,8 @@ impl GatekeeperControl {
         // Tables in order: IPv4 of all workers, then IPv6.
         while table < 2 * workers && left > 0 && page.flows.len() < wanted.limit() {
             let next = match table.checked_sub(workers) {
-                None => self.v4.page(table, bucket, wanted, now_ns, &mut page.flows),
-                Some(worker) => self.v6.page(worker, bucket, wanted, now_ns, &mut page.flows),
+                None => self.v4.page(self.spread, (table, bucket), wanted, now_ns, &mut page.flows),
+                Some(worker) => self.v6.page(self.spread, (worker, bucket), wanted, now_ns, &mut page.flows),
             };
             left = left.saturating_sub(STEP_BUCKETS);
             (table, bucket) = match next {
@@ -670,7 +673,8 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
             tops.listen(worker, gate.heavy().exchange())?;
             let (round, unplaced) = (Arc::<AtomicU64>::default(), note.unplaced.clone());
             passed.push(round.clone());
-            shown.push(WorkerView { reader: gate.reader(), board: board.clone() });
+            let (reader, revoked) = (gate.reader(), gate.revocations());
+            shown.push(WorkerView { reader, board: board.clone(), revoked });
             seats.push(post.of(worker).map(|mail| {
                 let (counters, mail) = (Counters::default(), mail.clone());
                 let shown_ns = 0;
@@ -709,11 +713,15 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
         choices.grantors.get(usize::from(number)).map(|grantor| grantor.address())
     }
 
-    fn flow(&mut self, source: A, destination: A, now_ns: u64) -> Vec<FlowLine> {
+    fn flow(&mut self, spread: u64, source: A, destination: A, now_ns: u64) -> Vec<FlowLine> {
         let key = A::key(source, destination);
-        let known = self.workers.iter_mut().enumerate().filter_map(|(worker, shown)| {
-            let state = shown.reader.get(&key)?.state;
-            Some(line::<A, W>(worker, source, destination, state.show(now_ns)))
+        let Half { workers, policies, .. } = self;
+        let choices = policies.choices();
+        let known = workers.iter_mut().enumerate().filter_map(|(worker, view)| {
+            let state = view.reader.get(&key)?.state;
+            let revoked = view.revoked.lock().unwrap_or_else(PoisonError::into_inner);
+            let shown = show::<A, W>(choices, &revoked, spread, (source, destination), &state, now_ns);
+            Some(line::<A, W>(worker, source, destination, shown))
         });
         known.collect()
     }
@@ -721,21 +729,43 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
     /// Adds flows of the next [`STEP_BUCKETS`] of a worker's table from a bucket on; returns the bucket to go on with, 0 if there is none.
     fn page(
         &self,
-        worker: usize,
-        bucket: usize,
+        spread: u64,
+        (worker, bucket): (usize, usize),
         wanted: &Wanted,
         now_ns: u64,
         flows: &mut Vec<FlowLine>,
     ) -> usize {
-        let Some(shown) = self.workers.get(worker) else { return 0 };
-        shown.reader.scan(bucket, STEP_BUCKETS, |key, flow| {
+        let Some(view) = self.workers.get(worker) else { return 0 };
+        let choices = self.policies.choices();
+        let revoked = view.revoked.lock().unwrap_or_else(PoisonError::into_inner);
+        view.reader.scan(bucket, STEP_BUCKETS, |key, flow| {
             let (source, destination) = A::of_key(key);
-            let line = line::<A, W>(worker, source, destination, flow.state.show(now_ns));
+            let shown = show::<A, W>(choices, &revoked, spread, (source, destination), &flow.state, now_ns);
+            let line = line::<A, W>(worker, source, destination, shown);
             if wanted.takes(&line) {
                 flows.push(line);
             }
         })
     }
+}
+
+/// What is known of a flow: its state, or that the decision in it counts no more, which its next packet will find out.
+fn show<A: Paired<W>, const W: usize>(
+    choices: &Choices<A>,
+    revoked: &Revocations<A>,
+    spread: u64,
+    (source, destination): (A, A),
+    state: &FlowState,
+    now_ns: u64,
+) -> Shown {
+    let stands = || match choices.get(state.note().into()) {
+        Choice::Grantors(buckets) => {
+            let grantor = Gate::<A, W>::grantor(spread, choices, buckets, source, destination);
+            revoked.stands(grantor, destination, state.rank())
+        }
+        Choice::Route | Choice::Drop => true,
+    };
+    if state.over(now_ns) || stands() { state.show(now_ns) } else { Shown::Revoked }
 }
 
 fn line<A: Paired<W>, const W: usize>(worker: usize, source: A, destination: A, state: Shown) -> FlowLine {

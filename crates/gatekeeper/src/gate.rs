@@ -53,6 +53,7 @@ pub use given::{Now, Rules, Seen};
 pub use outcome::{Applied, Fate};
 use pace::Pace;
 pub use pace::{RECLAIM_BURST, RECLAIM_TURN};
+use std::sync::{Arc, Mutex};
 use tidemill_burst::BURST;
 use tidemill_decision::revocation::{Late, Revocations};
 use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
@@ -107,6 +108,9 @@ pub struct Gate<A: Paired<W>, const W: usize> {
     heavy: Heavy<W>,
     programs: Programs,
     revoked: Revocations<A>,
+    /// The same, for who looks on, and whether it is the same now.
+    shown: Arc<Mutex<Revocations<A>>>,
+    is_shown: bool,
     /// Spreads flows over Grantors: the same in all workers.
     spread: u64,
     /// Tells of flows that are declined and send much, if somebody drops what those send before it comes in here.
@@ -140,6 +144,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             heavy: Heavy::new(secret as u64 ^ spread)?,
             programs: Programs::new(catalog, program_flows)?,
             revoked: Revocations::new(u64::MAX),
+            shown: Arc::new(Mutex::new(Revocations::new(u64::MAX))),
+            is_shown: true,
             spread,
             hand: None,
             uses: Box::new([0; MOST_CHOICES]),
@@ -580,6 +586,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                 let begun = self.revoked.begun();
                 let rank = self.revoked.rank(now_ns, grantor, destination, version);
                 if self.revoked.begun() != begun {
+                    self.is_shown = false;
                     // The oldest may be dead now.
                     self.hand.iter().for_each(Hand::lift_all);
                 }
@@ -697,7 +704,24 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         let Revocation { below: By { grantor, version }, to } = *revocation;
         let revoked = self.revoked.revoke(now_ns, grantor, to, version);
         self.hand.iter().for_each(Hand::lift_all);
+        self.is_shown = false;
         revoked
+    }
+
+    /// What is revoked, to be looked at beside this worker.
+    pub(crate) fn revocations(&self) -> Arc<Mutex<Revocations<A>>> {
+        self.shown.clone()
+    }
+
+    /// Shows what is revoked now, if that has changed. Returns false if somebody looks at it just now: nobody is waited for.
+    pub(crate) fn show_revoked(&mut self) -> bool {
+        if !self.is_shown
+            && let Ok(mut shown) = self.shown.try_lock()
+        {
+            self.revoked.copy_to(&mut shown);
+            self.is_shown = true;
+        }
+        self.is_shown
     }
 
     /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many. One whose decision was revoked

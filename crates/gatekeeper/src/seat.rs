@@ -70,6 +70,7 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
             }
             self.counters.one(applied.counter());
         }
+        let shown = self.gate.show_revoked();
         // What bursts have left, also where no packets come.
         self.reclaim(now_ns, idle_ns, rules, RECLAIM_TURN);
         if now_ns.saturating_sub(self.shown_ns) >= SHOW_NS {
@@ -86,7 +87,8 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
         // What was dropped last is shown also where no more packets come.
         let due_ns = self.gate.heavy().due_ns().map(|due_ns| due_ns.max(self.shown_ns + SHOW_NS));
         let retired_ns = choices.any_retired().then_some(now_ns + RETIRE_NS);
-        [due_ns, retired_ns].into_iter().flatten().min()
+        let again_ns = (!shown).then_some(now_ns + SHOW_NS);
+        [due_ns, retired_ns, again_ns].into_iter().flatten().min()
     }
 
     /// Shows the numbers of now.

@@ -31,6 +31,7 @@ impl FlowLine {
             Shown::Granted { .. } => "granted",
             Shown::Declined { .. } => "declined",
             Shown::Program { .. } => "program",
+            Shown::Revoked => "revoked",
         }
     }
 }

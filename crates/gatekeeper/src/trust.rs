@@ -9,6 +9,7 @@
 //! ```
 
 use crate::config::{GatekeeperSection, ProbesConfig};
+use crate::decision::authenticated::Known;
 use crate::decision::health::{Change, Health, Rule};
 use crate::decision::keys::Keyring;
 use crate::decision::replay::Window;
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// What a Grantor lets us know between its decisions.
 #[derive(Debug, Default)]
@@ -63,7 +64,24 @@ pub(crate) struct Peer {
     pub(crate) address: IpAddr,
     /// By the key's place in the ring.
     pub(crate) windows: Vec<Arc<Window>>,
+    /// The highest version of its policy, of all that was taken.
+    version: Arc<AtomicU32>,
     pub(crate) pulse: Arc<Pulse>,
+}
+
+impl Peer {
+    /// Something that it has decided by this version, or said under it, was taken.
+    pub(crate) fn heard(&self, version: u32) {
+        if self.version.load(Ordering::Relaxed) < version {
+            self.version.fetch_max(version, Ordering::Relaxed);
+        }
+    }
+
+    /// What its probes tell it: a start of its with an earlier clock is to go on behind that.
+    pub(crate) fn known(&self) -> Known {
+        let stamp = self.windows.iter().map(|window| window.newest()).max().unwrap_or_default();
+        Known { stamp, version: self.version.load(Ordering::Relaxed) }
+    }
 }
 
 /// See the [module](self).
@@ -103,6 +121,7 @@ impl Trust {
             Peer {
                 address: *address,
                 windows: places.iter().map(window).collect(),
+                version: before.map(|peer| peer.version.clone()).unwrap_or_default(),
                 // What its clock was said to be before it left is no news.
                 pulse: self.peer(*address).map(|peer| peer.pulse.clone()).unwrap_or_default(),
             }
@@ -189,8 +208,8 @@ impl fmt::Display for Notice {
             ),
             Notice::Unheard { grantor, why: Unheard::Earlier } => write!(
                 f,
-                "what comes from grantor {grantor} does not count: it is of an earlier start: its clock has gone back, or somebody repeats what it once sent: \
-                 start it again when its clock has passed the time of that start, or start this gatekeeper again"
+                "what comes from grantor {grantor} does not count: it is of an earlier start: its clock has gone back and our probes, which tell it of the later one, do \
+                 not reach it, or somebody repeats what it once sent: its log says which probes it refuses"
             ),
             Notice::Clock { grantor, behind_ns } => {
                 let (side, ns) = if *behind_ns < 0 { ("ahead of", behind_ns.unsigned_abs()) } else { ("behind", *behind_ns as u64) };
@@ -322,12 +341,15 @@ mod tests {
         let [one, two] = addresses(&[1, 2])[..] else { unreachable!() };
         let trust = Trust::default().changed(ring(&[1]), 9, &[one, two]).unwrap();
         assert!(trust.peer(one).unwrap().windows[0].take(STAMP));
+        trust.peer(one).unwrap().heard(7);
         trust.peers.iter().for_each(|peer| peer.pulse.behind_ns.store(5, Ordering::Relaxed));
         let trust = trust.changed(ring(&[1]), 9, &[two]).unwrap();
         assert!(trust.peer(one).is_none());
         let trust = trust.changed(ring(&[2, 1]), 9, &[two]).unwrap();
         let trust = trust.changed(ring(&[2, 1]), 9, &[one, two]).unwrap();
         let windows = &trust.peer(one).unwrap().windows;
+        assert_eq!(trust.peer(one).unwrap().known(), Known { stamp: STAMP, version: 7 });
+        assert_eq!(trust.peer(two).unwrap().known(), Known::default());
         assert!(!windows[1].take(STAMP) && windows[0].take(STAMP) && trust.gone.is_empty());
         // But what its clock was is not said again when it comes back, perhaps mended.
         let behind_ns = [one, two].map(|of| trust.peer(of).unwrap().pulse.behind_ns.load(Ordering::Relaxed));
@@ -339,6 +361,19 @@ mod tests {
         assert_eq!(trust.gone.len(), MOST_GONE);
         let last = addresses(&crowd);
         assert_eq!(trust.gone.last().map(|peer| peer.address), last.last().copied());
+    }
+
+    /// The highest of all keys' stamps, and of all versions.
+    #[test]
+    fn what_is_known_only_rises() {
+        let [one] = addresses(&[1])[..] else { unreachable!() };
+        let trust = Trust::default().changed(ring(&[1, 2]), 9, &[one]).unwrap();
+        let peer = trust.peer(one).unwrap();
+        assert_eq!(peer.known(), Known::default());
+        assert!(peer.windows[1].take(STAMP) && peer.windows[0].take(Stamp { epoch_s: 4, sequence: 9 }));
+        peer.heard(8);
+        peer.heard(7);
+        assert_eq!(peer.known(), Known { stamp: STAMP, version: 8 });
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub enum Failure {
     Panic,
     /// The state had to be thrown away, and the next one is not there yet.
     Resting,
-    /// The answer did not come in time.
+    /// Its turn, or the answer, did not come in time.
     Late,
     /// More questions waited already than may.
     QueueFull,
@@ -83,6 +83,11 @@ impl Failure {
             Failure::QueueFull => "queue-full",
         }
     }
+
+    /// Whether nobody has judged the flow: then nothing is decided about it, whatever the fail-safe says, and it goes on asking.
+    pub fn is_unjudged(self) -> bool {
+        matches!(self, Failure::Late | Failure::QueueFull)
+    }
 }
 
 /// The answer to one question.
@@ -92,7 +97,7 @@ pub struct Answer {
     pub decision: Decision,
     /// Whether the packet itself goes on to its destination.
     pub forward: bool,
-    /// `None` if the policy said so; else this is the fail-safe, and why.
+    /// `None` if the policy said so; else why this is what [`FailSafe::answer`] says.
     pub failure: Option<Failure>,
 }
 
@@ -108,6 +113,9 @@ pub struct FailSafe {
 impl FailSafe {
     /// The answer to a question that failed so.
     pub fn answer(&self, failure: Failure) -> Answer {
+        if failure.is_unjudged() {
+            return Answer { decision: Decision::None, forward: false, failure: Some(failure) };
+        }
         Answer { decision: self.decision, forward: self.forward, failure: Some(failure) }
     }
 }

@@ -25,11 +25,12 @@ pub struct PolicySection {
     pub time_ms: u32,
     /// Questions that are answered in one call of the script. 1 to 256.
     pub batch: usize,
-    /// Milliseconds that a packet waits for its answer; then the fail-safe is given. 1 to 10,000.
+    /// Milliseconds that a packet waits for its answer, half of them for its turn; then it is dropped undecided, and its flow goes on asking. 1 to 10,000.
     pub wait_ms: u32,
     /// Packets of one worker that may wait for answers. 1 to 65,536. An eighth of them can only be renewals.
     pub queue: usize,
-    /// What is answered where the policy fails. Not to flows that ask for renewal: they keep their grant until it expires.
+    /// What is answered where the policy fails. Not to flows that ask for renewal: they keep their grant until it expires. Nor where it was not asked, or did not answer, in
+    /// time: nothing is decided then.
     pub fail_safe: FailSafeConfig,
     /// A policy that fails is logged once in so many seconds. 1 to 86,400.
     pub log_every_s: u32,
@@ -86,7 +87,7 @@ pub enum FailSafeConfig {
         seconds: u32,
     },
     /// Nothing is decided, and the packet dropped: the flow goes on asking.
-    Nothing,
+    Nothing {},
 }
 
 impl PolicySection {
@@ -94,7 +95,7 @@ impl PolicySection {
     pub(crate) fn fail_safe(&self) -> Result<FailSafe, PolicyError> {
         let seconds = |seconds: u32| range("policy.fail_safe.seconds", seconds.into(), 1, 86_400);
         match self.fail_safe {
-            FailSafeConfig::Nothing => Ok(FailSafe { decision: Decision::None, forward: false }),
+            FailSafeConfig::Nothing {} => Ok(FailSafe { decision: Decision::None, forward: false }),
             FailSafeConfig::Decline { seconds: expire_s } => {
                 seconds(expire_s)?;
                 Ok(FailSafe { decision: Decision::Declined { expire_s }, forward: false })
@@ -152,6 +153,11 @@ mod tests {
         assert_eq!(section.fail_safe().unwrap(), FailSafe { decision: granted, forward: true });
         assert!(toml::from_str::<PolicySection>("colour = 1").is_err());
         assert!(toml::from_str::<PolicySection>("fail_safe = { action = \"decline\" }").is_err());
+        let nothing = toml::from_str::<PolicySection>("fail_safe = { action = \"nothing\" }").unwrap();
+        assert_eq!(nothing.fail_safe().unwrap(), FailSafe { decision: Decision::None, forward: false });
+        let text = "fail_safe = { action = \"nothing\", seconds = 1 }";
+        let error = toml::from_str::<PolicySection>(text).unwrap_err();
+        assert!(error.message().contains("unknown field `seconds`"), "{}", error.message());
     }
 
     #[test]

@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!  reload:  prepare (reads, loads, checks: nothing has changed) --> commit: engines handed over --> all workers have theirs --> the version rises
-//!  revoke:  "below the next version counts no more" to every Gatekeeper heard from --> the version rises --> said again and again for 25 s: nobody says that it has come
+//!  revoke:  "below the next version counts no more" to every Gatekeeper that has asked or probed --> the version rises --> said again and again for 25 s: nobody says that it has come
 //! ```
+//!
+//! Where a Gatekeeper knows a later start of ours ([`Voice::hear`]), what is still being revoked is said again, below the version that it is gone on from: what that start has decided is
+//! revoked with the rest.
 
 use crate::answer::{Answer, Failure};
 use crate::counters::Shown;
 use crate::error::PolicyError;
+use crate::gatekeepers::{Gatekeepers, Reports};
 use crate::judge::{Handle, Judge};
 use crate::policy::{Clock, Engine, Log, Policy, Surroundings};
 use crate::question::Question;
@@ -42,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(12);
 pub enum Run {
     /// Packets come as time goes by: each worker's policy has a thread of its own.
     Live {
-        /// Nanoseconds since 1970.
+        /// Nanoseconds since 1970, as the workers have them.
         clock: Clock,
         /// Nobody can foresee it.
         seed: u64,
@@ -99,6 +103,18 @@ struct Revoking {
     pause_ns: u64,
 }
 
+/// What has come of a revocation. Nobody answers one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revoked {
+    /// The version that counts from now on.
+    pub version: u32,
+    /// Gatekeepers that it is said to, whose probes come.
+    pub told: Vec<IpAddr>,
+    /// Gatekeepers that it is said to though no probe of theirs counts now: their keys or clocks are wrong, they are gone, they do not probe, or somebody else has asked under their
+    /// address.
+    pub unheard: Vec<IpAddr>,
+}
+
 /// A configuration that is to be read.
 pub struct Preparation {
     section: GrantorSection,
@@ -138,10 +154,12 @@ pub struct GrantorControl {
     pub(crate) seats: Arc<Seats>,
     pub(crate) voice: Arc<Voice>,
     pub(crate) met: Arc<ArrayQueue<Peer>>,
+    pub(crate) reports: Arc<Reports>,
     pub(crate) orders: Arc<Orders>,
     pub(crate) records: Arc<ArrayQueue<Record>>,
     boards: [Arc<[Board]>; 3],
     peers: BTreeSet<Peer>,
+    heard: Gatekeepers,
     last: VecDeque<Record>,
     revoking: Vec<Revoking>,
     live: bool,
@@ -195,10 +213,12 @@ impl GrantorControl {
             seats: Arc::new(Seats(Mutex::new(seats))),
             voice,
             met: Arc::new(ArrayQueue::new(PEERS)),
+            reports: Arc::default(),
             orders: Arc::new(Orders { queue: ArrayQueue::new(ORDERS), waker: OnceLock::new() }),
             records: Arc::new(ArrayQueue::new(RECORDS)),
             boards: [boards(), boards(), boards()],
             peers: BTreeSet::new(),
+            heard: Gatekeepers::default(),
             last: VecDeque::with_capacity(RECORDS),
             revoking: Vec::new(),
             live,
@@ -230,9 +250,9 @@ impl GrantorControl {
         self.voice.version(now_ns)
     }
 
-    /// Gatekeepers that have been heard from, with the address of ours that they sent to.
-    pub fn gatekeepers(&self) -> impl Iterator<Item = (IpAddr, IpAddr)> + '_ {
-        self.peers.iter().map(|peer| (peer.gatekeeper, peer.ours))
+    /// Gatekeepers that have asked or probed, with the address of ours that they sent to, and when (nanoseconds since 1970) a probe of theirs counted last.
+    pub fn gatekeepers(&self) -> impl Iterator<Item = (IpAddr, IpAddr, Option<u64>)> + '_ {
+        self.peers.iter().map(|peer| (peer.gatekeeper, peer.ours, self.heard.last_ns(peer.gatekeeper)))
     }
 
     /// Workers whose policy has ended, by a fault of ours: a reload starts it again.
@@ -297,10 +317,20 @@ impl GrantorControl {
         any
     }
 
+    /// Takes what nodes report of Gatekeepers' probes, and says what is wrong. Returns whether a later start of ours was heard of.
+    fn hear(&mut self, now_ns: u64) -> bool {
+        let later = self.heard.collect(&self.reports, now_ns, &*self.around.log);
+        let Some(below) = later else { return false };
+        for revoking in self.revoking.iter_mut().filter(|revoking| revoking.below < below) {
+            (revoking.below, revoking.next_ns) = (below, now_ns);
+        }
+        true
+    }
+
     /// One round at `now_ns`: collects what workers have to say, says again what has to be said again. Returns whether there was anything.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         self.settings.collect();
-        let mut any = self.collect();
+        let mut any = self.collect() | self.hear(now_ns);
         for at in 0..self.revoking.len() {
             let Some(revoking) = self.revoking.get_mut(at).filter(|revoking| now_ns >= revoking.next_ns)
             else {
@@ -318,9 +348,9 @@ impl GrantorControl {
         any
     }
 
-    /// Gives worker 0 a revocation for every Gatekeeper of the prefix's family, and does not wake it; returns how many these are.
-    fn say(&self, to: Option<Range>, below: u32) -> usize {
-        let mut told = 0;
+    /// Gives worker 0 a revocation for every Gatekeeper of the prefix's family, and does not wake it; returns which these are.
+    fn say(&self, to: Option<Range>, below: u32) -> BTreeSet<IpAddr> {
+        let mut told = BTreeSet::new();
         for peer in &self.peers {
             let v6 = peer.ours.is_ipv6();
             let every = if v6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
@@ -329,34 +359,36 @@ impl GrantorControl {
                 continue;
             };
             // The queue has room for all of them, said three times over; what it has none for is said the next time.
-            told +=
-                usize::from(self.orders.queue.push((*peer, Message::Revoke { to: range, below })).is_ok());
+            if self.orders.queue.push((*peer, Message::Revoke { to: range, below })).is_ok() {
+                told.insert(peer.gatekeeper);
+            }
         }
         told
     }
 
-    /// What has been decided so far counts no more, for destinations in `to` or for all: Gatekeepers that have been heard from are told. Returns the version that
-    /// counts from now on, and to how many Gatekeepers it is said.
+    /// What has been decided so far counts no more, for destinations in `to` or for all: it is said to all Gatekeepers that have asked or probed.
     ///
     /// # Errors
     /// The interoperable format has no revocations.
-    pub fn revoke(&mut self, to: Option<Range>, now_ns: u64) -> Result<(u32, usize), PolicyError> {
+    pub fn revoke(&mut self, to: Option<Range>, now_ns: u64) -> Result<Revoked, PolicyError> {
         if self.section.decisions == DecisionFormat::Interoperable {
             let what = "\"interoperable\" has no revocations: what was decided holds until it expires";
             return Err(PolicyError::config("decisions", what));
         }
         self.collect();
+        self.hear(now_ns);
         // Handed over before anybody decides under it: a decision that came first would give the version the rank of what stand-ins have decided. But nobody is
         // woken for it between the two: what is decided there under the old version is refused.
-        let below = self.voice.version(now_ns).wrapping_add(1);
-        let told = self.say(to, below);
+        let below = self.voice.version(now_ns).saturating_add(1);
+        let said = self.say(to, below);
         self.voice.raise(now_ns);
         self.orders.wake();
         // What takes back as much or more is said instead.
         self.revoking.retain(|before| to.is_some() && before.to != to);
         let next_ns = now_ns.saturating_add(PAUSE_NS);
         self.revoking.push(Revoking { to, below, left: SAID - 1, next_ns, pause_ns: PAUSE_NS });
-        Ok((below, told))
+        let (told, unheard) = said.into_iter().partition(|of| self.heard.is_heard(*of, now_ns));
+        Ok(Revoked { version: below, told, unheard })
     }
 
     /// What a configuration is to be read for: [`Preparation::read`] does that, and nobody has to hold `self` meanwhile, however slow its files come.

@@ -28,7 +28,7 @@ pub struct Shown {
     pub rebuilt: u64,
     /// States that a reload has put in another's place.
     pub swapped: u64,
-    /// Answers that came when the fail-safe had been given already.
+    /// Answers that came when their questions had waited too long already.
     pub after_deadline: u64,
     failures: [u64; Failure::ALL.len()],
 }

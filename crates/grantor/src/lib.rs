@@ -10,6 +10,7 @@ pub mod config;
 pub mod control;
 mod counters;
 mod error;
+mod gatekeepers;
 pub mod judge;
 pub mod nodes;
 pub mod policy;
@@ -22,7 +23,7 @@ mod wiring;
 
 pub use answer::{Answer, Decision, FailSafe, Failure};
 pub use config::{FailSafeConfig, Parameter, PolicySection};
-pub use control::{GrantorControl, Preparation, Prepared, Record, Run, Swap};
+pub use control::{GrantorControl, Preparation, Prepared, Record, Revoked, Run, Swap};
 pub use counters::{Counts, Shown};
 pub use error::PolicyError;
 pub use judge::{Handle, Judge};

@@ -2,6 +2,9 @@
 
 use tidemill_wire::flow::Addresses;
 
+/// The outer code point of a packet that has a grant, and asks for its renewal.
+pub(crate) const RENEWAL: u8 = 2;
+
 /// Where a packet stands in a fragmented one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -54,6 +57,11 @@ impl Question {
             packets: 1,
             bytes: 0,
         }
+    }
+
+    /// Whether its flow has a grant.
+    pub(crate) fn is_renewal(&self) -> bool {
+        self.dscp == RENEWAL
     }
 
     /// Another question of the same signature is answered with this one.

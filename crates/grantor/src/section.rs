@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use tidemill_decision::authenticated::Range;
 use tidemill_decision::keys::{KeyText, Keyring};
+use tidemill_ip::Interfaces;
 
 /// Prefixes of Gatekeepers that are compared for each outer packet at most.
 const MOST_PREFIXES: usize = 64;
@@ -108,7 +109,13 @@ impl Settings {
         }
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for (i, text) in section.gatekeepers.iter().enumerate() {
-            let range = range(text).map_err(|what| PolicyError::config(format!("gatekeepers[{i}]"), what))?;
+            let wrong = |what: String| PolicyError::config(format!("gatekeepers[{i}]"), what);
+            let range = range(text).map_err(wrong)?;
+            if let Some(why) = nobody(&range) {
+                return Err(wrong(format!(
+                    "{text:?}: {why}: give the prefixes of the Gatekeepers' addresses"
+                )));
+            }
             v4.extend(range.v4());
             v6.extend(range.v6());
         }
@@ -145,22 +152,57 @@ impl Settings {
     }
 }
 
+/// Why a prefix cannot be that of Gatekeepers, if it cannot: whoever has an address of it is believed.
+fn nobody(range: &Range) -> Option<&'static str> {
+    match range.address() {
+        _ if range.bits() == 0 => Some("that is everybody"),
+        address if address.is_multicast() => Some("multicast addresses, from which nobody sends"),
+        address if address.is_loopback() => Some("loopback addresses, which no other machine has"),
+        _ => None,
+    }
+}
+
+/// What is said of Gatekeepers without effect, where we have these interfaces: a line each, key first.
+pub fn remarks(section: &GrantorSection, interfaces: &Interfaces) -> Vec<String> {
+    let own = |text: &str| {
+        let (address, bits) = text.split_once('/')?;
+        let (address, bits): (IpAddr, u8) = (address.parse().ok()?, bits.parse().ok()?);
+        let alone = bits == if address.is_ipv4() { 32 } else { 128 };
+        interfaces.iter().find(|interface| alone && interface.has(address)).map(|own| own.name.clone())
+    };
+    let remark = |(i, text): (usize, &String)| {
+        let interface = own(text)?;
+        Some(format!(
+            "warning: grantor.gatekeepers[{i}]: {text:?} is our own address, of interface {interface:?}: a Gatekeeper is another machine"
+        ))
+    };
+    section.gatekeepers.iter().enumerate().filter_map(remark).collect()
+}
+
 /// A prefix as it is written.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with it, and what to write instead.
 pub fn range(text: &str) -> Result<Range, String> {
     let wrong = || format!("{text:?} is no prefix: give one as \"10.0.0.0/24\" or \"2001:db8::/32\"");
     let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
     let (address, bits): (IpAddr, u8) =
         (address.parse().map_err(|_| wrong())?, bits.parse().map_err(|_| wrong())?);
-    Range::new(address, bits)
-        .ok_or_else(|| format!("{text:?} has bits behind its length, or is too long: give a prefix"))
+    let range = Range::new(address, bits)
+        .ok_or_else(|| format!("{text:?} has bits behind its length, or is too long: give a prefix"))?;
+    // No packet has such addresses.
+    if let IpAddr::V6(v6) = address
+        && let (Some(v4), Some(bits)) = (v6.to_ipv4_mapped(), bits.checked_sub(96))
+    {
+        return Err(format!("{text:?} is an IPv4 prefix in IPv6's form: give \"{v4}/{bits}\""));
+    }
+    Ok(range)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_ip::Interface;
 
     fn said(text: &str) -> String {
         Settings::new(&toml::from_str(text).unwrap()).map(drop).unwrap_err().to_string()
@@ -177,6 +219,20 @@ mod tests {
                 "grantor.gatekeepers[1]: \"10.0.0.1/24\" has bits",
             ),
             ("gatekeepers = [\"10.0.0.1\"]".into(), "grantor.gatekeepers[0]: \"10.0.0.1\" is no prefix"),
+            (
+                "gatekeepers = [\"0.0.0.0/0\"]".into(),
+                "grantor.gatekeepers[0]: \"0.0.0.0/0\": that is everybody: give the prefixes",
+            ),
+            ("gatekeepers = [\"::/0\"]".into(), "grantor.gatekeepers[0]: \"::/0\": that is everybody"),
+            (
+                "gatekeepers = [\"10.0.0.0/24\", \"ff02::/16\"]".into(),
+                "grantor.gatekeepers[1]: \"ff02::/16\": multicast addresses",
+            ),
+            ("gatekeepers = [\"127.0.0.1/32\"]".into(), "grantor.gatekeepers[0]: \"127.0.0.1/32\": loopback"),
+            (
+                "gatekeepers = [\"::ffff:10.9.0.0/120\"]".into(),
+                "grantor.gatekeepers[0]: \"::ffff:10.9.0.0/120\" is an IPv4 prefix in IPv6's form: give \"10.9.0.0/24\"",
+            ),
             (from.into(), "grantor.decisions: \"authenticated\" needs keys"),
             (format!("{from}{key}clock_s = 0"), "grantor.clock_s: 0: give 1 to 300"),
             (
@@ -190,6 +246,25 @@ mod tests {
             let said = said(&text);
             assert!(said.starts_with(wanted) && !said.contains("abab"), "{said}");
         }
+    }
+
+    /// A prefix around our own address may be that of a link on which the Gatekeepers are.
+    #[test]
+    fn our_own_address_is_no_gatekeepers() {
+        let mut up = Interface::of_port(0, "up");
+        up.v4.push(("10.0.0.2".parse().unwrap(), "10.0.0.0/24".parse().unwrap()));
+        up.v6.push(("fd00::2".parse().unwrap(), "fd00::/64".parse().unwrap()));
+        let interfaces = Interfaces::new(vec![up], 1);
+        let said = |gatekeepers: &[&str]| {
+            let gatekeepers = gatekeepers.iter().map(|text| (*text).into()).collect();
+            remarks(&GrantorSection { gatekeepers, ..GrantorSection::default() }, &interfaces)
+        };
+        assert!(said(&["10.0.0.0/24", "10.0.0.1/32", "fd00::/64", "fd00::1/128"]).is_empty());
+        let own = said(&["10.0.0.1/32", "10.0.0.2/32", "fd00::2/128"]);
+        assert_eq!(own.len(), 2, "{own:?}");
+        let first =
+            "warning: grantor.gatekeepers[1]: \"10.0.0.2/32\" is our own address, of interface \"up\"";
+        assert!(own[0].starts_with(first) && own[1].contains("gatekeepers[2]"), "{own:?}");
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! - A Gatekeeper gets what was decided in one turn in one datagram; more only if it does not fit. Of several decisions on one flow the last one goes.
 //! - **No path has to cut one**: Gatekeepers take no fragments, and what is too long for a link would be lost again and again, for we are not told.
 //! - **The policy's version** rises with every reload and revocation, and begins with the second of the start: so it also rises over restarts, unless more than
-//!   one change came for every second that the Grantor ran.
+//!   one change came for every second that the Grantor ran, or its clock went back. What a Gatekeeper knows beyond it, of stamps or versions, its probes say, and we go on behind that
+//!   ([`Voice::hear`]): the answer to the first probe already counts.
 //! - **A datagram has the version that its decisions were made by**. What still waits when the version rises is not sent: under the new one it would outlive its revocation.
 //! - In the second of the start nothing is sent (`tidemill_decision::replay::Stamps`): who asks then asks again.
 
@@ -18,10 +19,10 @@ use crossbeam_queue::ArrayQueue;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use tidemill_decision::authenticated::{Header, Message, Writer};
+use tidemill_decision::authenticated::{Header, Known, Message, Writer};
 use tidemill_decision::interoperable;
 use tidemill_decision::keys::{Direction, Ends};
-use tidemill_decision::replay::Stamps;
+use tidemill_decision::replay::{Beyond, Stamps, behind};
 use tidemill_decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT};
 use tidemill_graph::Context;
 use tidemill_ip::datagram::datagram;
@@ -53,16 +54,20 @@ impl Peer {
 /// What all workers share of what we say.
 #[derive(Debug, Default)]
 pub(crate) struct Voice {
-    start: OnceLock<(Stamps, u32)>,
-    raised: AtomicU32,
+    /// Our stamps and the policy's version.
+    start: OnceLock<(Stamps, AtomicU32)>,
 }
 
 impl Voice {
-    /// Our numbers; the first who asks says when we started.
+    /// The first who asks says when we started.
+    fn start(&self, now_ns: u64) -> &(Stamps, AtomicU32) {
+        self.start.get_or_init(|| (Stamps::new(now_ns), AtomicU32::new((now_ns / 1_000_000_000) as u32)))
+    }
+
+    /// Our numbers.
     pub(crate) fn begin(&self, now_ns: u64) -> (&Stamps, u32) {
-        let (stamps, version) =
-            self.start.get_or_init(|| (Stamps::new(now_ns), (now_ns / 1_000_000_000) as u32));
-        (stamps, version.wrapping_add(self.raised.load(Ordering::Acquire)))
+        let (stamps, version) = self.start(now_ns);
+        (stamps, version.load(Ordering::Acquire))
     }
 
     /// The version of the policy.
@@ -73,8 +78,25 @@ impl Voice {
     /// Begins the next version.
     pub(crate) fn raise(&self, now_ns: u64) {
         // Before the first packet: the start is now.
-        self.begin(now_ns);
-        self.raised.fetch_add(1, Ordering::AcqRel);
+        let (_, version) = self.start(now_ns);
+        // The last one stays.
+        let _ = version.fetch_update(Ordering::AcqRel, Ordering::Acquire, |version| version.checked_add(1));
+    }
+
+    /// A Gatekeeper says what it knows of us. If that is more than we have given, a start of ours with a later clock has: then all workers go on behind it, in a later epoch and
+    /// by a later version, for it would refuse what is not. Returns the version below which that start can have decided, if so.
+    ///
+    /// # Errors
+    /// [`Beyond`]: there is nothing behind it.
+    pub(crate) fn hear(&self, now_ns: u64, known: &Known) -> Result<Option<u32>, Beyond> {
+        let (stamps, version) = self.start(now_ns);
+        let raised = stamps.raise(known.stamp)?;
+        if !raised && known.version <= version.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let below = behind(known.version)?;
+        version.fetch_max(below, Ordering::AcqRel);
+        Ok(Some(below))
     }
 }
 
@@ -269,4 +291,72 @@ fn write<'a>(
     let direction = Direction::ToGatekeeper;
     let header = Header { direction, key: 0, stamp, policy_version, time_ns: now_ns };
     (taken > 0).then(|| (taken, writer.seal(keys, &header, &peer.ends())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_decision::replay::{LAST, Stamp};
+
+    const START: u64 = 1_000_500_000_000;
+
+    fn known(epoch_s: u32, sequence: u32, version: u32) -> Known {
+        Known { stamp: Stamp { epoch_s, sequence }, version }
+    }
+
+    fn next(voice: &Voice) -> (u32, u32, u32) {
+        let (stamps, version) = voice.begin(START);
+        let stamp = stamps.next(START + 1_000_000_000).unwrap();
+        (stamp.epoch_s, stamp.sequence, version)
+    }
+
+    #[test]
+    fn what_a_gatekeeper_knows_of_a_later_start_is_gone_on_from() {
+        let voice = Voice::default();
+        assert_eq!(voice.hear(START, &Known::default()), Ok(None));
+        assert_eq!(next(&voice), (1000, 0, 1000));
+        voice.raise(START);
+        // What is known of ourselves, or of an earlier start.
+        for known in [known(1000, 0, 1001), known(900, 77, 950)] {
+            assert_eq!(voice.hear(START, &known), Ok(None));
+        }
+        // 8 s and 3 years ahead; the same again; another Gatekeeper knows less.
+        assert_eq!(voice.hear(START, &known(1008, 40, 1010)), Ok(Some(1011)));
+        assert_eq!(next(&voice), (1009, 0, 1011));
+        for years in [94_609_000, 94_609_001] {
+            assert_eq!(voice.hear(START, &known(years, 40, years + 2)), Ok(Some(years + 3)));
+            assert_eq!(voice.hear(START, &known(years, 40, years + 2)), Ok(None));
+            assert_eq!(voice.hear(START, &known(1008, 40, 1010)), Ok(None));
+            assert_eq!(next(&voice), (years + 1, 0, years + 3));
+        }
+        voice.raise(START);
+        assert_eq!(next(&voice), (94_609_002, 1, 94_609_005));
+    }
+
+    /// One of the two alone: a start in the same second, and a Gatekeeper that knows later versions than the one whose epoch was gone on from.
+    #[test]
+    fn stamps_and_versions_are_raised_each_where_it_has_to_be() {
+        let voice = Voice::default();
+        assert_eq!(next(&voice), (1000, 0, 1000));
+        assert_eq!(voice.hear(START, &known(1000, 5, 1000)), Ok(Some(1001)));
+        assert_eq!(next(&voice), (1001, 0, 1001));
+        assert_eq!(voice.hear(START, &known(1000, 9, 1004)), Ok(Some(1005)));
+        assert_eq!(next(&voice), (1001, 1, 1005));
+        assert_eq!(voice.hear(START, &known(1002, 0, 1001)), Ok(Some(1002)));
+        assert_eq!(next(&voice), (1003, 0, 1005), "never back");
+    }
+
+    #[test]
+    fn nothing_goes_round_at_the_end_of_all_numbers() {
+        let voice = Voice::default();
+        assert_eq!(next(&voice), (1000, 0, 1000));
+        for known in [known(u32::MAX, 0, 7), known(LAST + 1, 0, 7), known(7, 0, u32::MAX)] {
+            assert_eq!(voice.hear(START, &known), Err(Beyond));
+        }
+        assert_eq!(next(&voice), (1000, 1, 1000));
+        assert_eq!(voice.hear(START, &known(LAST, u32::MAX, LAST)), Ok(Some(LAST + 1)));
+        assert_eq!(next(&voice), (LAST + 1, 0, LAST + 1));
+        (0..0x1_0010).for_each(|_| voice.raise(START));
+        assert_eq!(voice.version(START), u32::MAX);
+    }
 }

@@ -270,7 +270,7 @@ fn answers_that_are_none_are_told_apart() {
 #[test]
 fn the_deadline_ends_what_steps_do_not() {
     let more = "steps = 10000000\nbatch = 8\ntime_ms = 1";
-    for (hanging, failed) in [(vec![13_u8], vec![13]), (vec![13, 15], vec![13, 15, 16, 17])] {
+    for (hanging, late) in [(vec![13_u8], vec![]), (vec![13, 15], vec![16, 17])] {
         let place = Place::default();
         let mut engine = place.script(&harmful("while true do end"), more).unwrap();
         place.clock.tick_ns.store(1000, Relaxed);
@@ -289,7 +289,16 @@ fn the_deadline_ends_what_steps_do_not() {
         let most = 1000 * hanging.len() as u64;
         assert!((most..most + 100).contains(&looks), "{looks} steps of 1 us");
         for (n, answer) in (10..18).zip(answers) {
-            assert_eq!(answer.failure, failed.contains(&n).then_some(Failure::Timeout), "{n}");
+            let (failure, decision) = match n {
+                n if hanging.contains(&n) => (Failure::Timeout, Decision::Declined { expire_s: 10 }),
+                // Whoever was not even asked has done nothing to be declined for.
+                n if late.contains(&n) => (Failure::Late, Decision::None),
+                _ => {
+                    assert_eq!(answer.failure, None, "{n}");
+                    continue;
+                }
+            };
+            assert_eq!((answer.failure, answer.decision), (Some(failure), decision), "{n}");
         }
         let fine: Vec<Question> = (20..28).map(question).collect();
         assert!(decide(&mut engine, 0, &fine).iter().all(|answer| answer.failure.is_none()), "it goes on");
@@ -442,6 +451,11 @@ fn a_script_that_hangs_while_it_loads_is_refused() {
     assert!(twice.contains("test.lua:1: field: a question has a a already"), "{twice}");
     assert!(error("field('a', {}, 'source')").contains("test.lua:1: field: that is no table of lpm()"));
     assert!(error("\n\nlpm('none.txt')").starts_with("test.lua:3: "), "{}", error("\n\nlpm('none.txt')"));
+    // Raised in what the prelude calls: the place is the script's.
+    let mixed = error("local list = { 1, 'a', 2 }\ntable.sort(list)");
+    assert!(mixed.starts_with("test.lua:2: attempt to compare"), "{mixed}");
+    let order = error("\n\ntable.sort({ 3, 1, 2, 5, 4, 7, 6, 9, 8 }, function() return true end)");
+    assert!(order.starts_with("test.lua:3: invalid order function"), "{order}");
     assert!(error("lpm('../../etc/passwd')").contains("in the configuration's folder"));
     // Bytecode, that nobody checks, is not taken for a script.
     assert!(error("\u{6}\u{3}\u{0}").contains("attempt to load a binary chunk"));

@@ -12,19 +12,38 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use tidemill_grantor::{Answer, Decision, Engine, Failure, Handle, Judge, Question, Surroundings};
 
+#[derive(Default)]
+struct Held {
+    shut: bool,
+    /// How many wait.
+    inside: usize,
+    now_ns: u64,
+}
+
 /// Lets the companion look at its clock, or makes it wait there.
 #[derive(Default)]
-struct Gate(Mutex<bool>, Condvar);
+struct Gate(Mutex<Held>, Condvar);
 
 impl Gate {
-    fn shut(&self, shut: bool) {
-        *self.0.lock().unwrap() = shut;
+    fn change(&self, change: impl FnOnce(&mut Held)) {
+        change(&mut self.0.lock().unwrap());
         self.1.notify_all();
     }
 
+    fn shut(&self, shut: bool) {
+        self.change(|held| held.shut = shut);
+    }
+
+    /// Waits until the companion does.
+    fn until_met(&self) {
+        drop(self.1.wait_while(self.0.lock().unwrap(), |held| held.inside == 0).unwrap());
+    }
+
     fn pass(&self) -> u64 {
-        drop(self.1.wait_while(self.0.lock().unwrap(), |shut| *shut).unwrap());
-        0
+        self.change(|held| held.inside += 1);
+        let mut held = self.1.wait_while(self.0.lock().unwrap(), |held| held.shut).unwrap();
+        held.inside -= 1;
+        held.now_ns
     }
 }
 
@@ -55,6 +74,11 @@ fn rate(answer: &Answer) -> u32 {
         Decision::Granted { rate_kib_s, .. } if answer.failure.is_none() => rate_kib_s,
         _ => panic!("{answer:?}"),
     }
+}
+
+/// Nothing is decided about who is late.
+fn is_late(answer: &Answer) -> bool {
+    *answer == Answer { decision: Decision::None, forward: false, failure: Some(Failure::Late) }
 }
 
 /// Takes answers until nothing is waiting, at one and the same moment.
@@ -142,12 +166,9 @@ fn a_companion_that_hangs_costs_its_questions_the_wait_and_no_more() {
     for ticket in 0..32 {
         assert_eq!(judge.ask(u64::from(ticket), ticket, &question(1)), None);
     }
-    // The queue is full: the fail-safe at once.
+    // The queue is full: nothing is decided, at once.
     let full = judge.ask(40, 32, &question(1)).unwrap();
-    assert_eq!(
-        (full.failure, full.decision),
-        (Some(Failure::QueueFull), Decision::Declined { expire_s: 10 })
-    );
+    assert_eq!((full.failure, full.decision), (Some(Failure::QueueFull), Decision::None));
     assert_eq!(judge.due_ns(), Some(wait));
     let mut got = Vec::new();
     judge.answers(wait - 1, |ticket, answer| got.push((ticket, answer)));
@@ -157,7 +178,7 @@ fn a_companion_that_hangs_costs_its_questions_the_wait_and_no_more() {
     assert_eq!(late, (0..10).collect::<Vec<_>>(), "those whose time has come, in order");
     judge.answers(2 * wait, |ticket, answer| got.push((ticket, answer)));
     assert_eq!(got.len(), 32);
-    assert!(got.iter().all(|(_, answer)| answer.failure == Some(Failure::Late)));
+    assert!(got.iter().all(|(_, answer)| is_late(answer)));
     // They have their answers, but their places are taken until the companion gives them back.
     assert_eq!(judge.waiting(), 0);
     assert_eq!(judge.ask(2 * wait, 33, &question(1)).unwrap().failure, Some(Failure::QueueFull));
@@ -171,6 +192,49 @@ fn a_companion_that_hangs_costs_its_questions_the_wait_and_no_more() {
     assert_eq!(judge.ask(3 * wait, 34, &question(1)), None);
     settle(&mut judge, 3 * wait, &mut got);
     assert_eq!((got[0].0, rate(&got[0].1)), (34, 1));
+}
+
+/// While it is at one question, others come: it takes renewals next, by themselves, then who has waited longest at the gate, then the rest as it came.
+#[test]
+fn a_companion_goes_by_priority() {
+    let bench = Bench::new();
+    let (mut judge, _handle) = threaded(bench.engine(1));
+    let mut got = Vec::new();
+    bench.gate.shut(true);
+    let ask = |judge: &mut Judge, ticket: u8, dscp: u8| {
+        assert_eq!(judge.ask(0, ticket.into(), &Question { dscp, ..question(ticket) }), None);
+    };
+    ask(&mut judge, 0, 3);
+    judge.answers(0, |_, _| panic!("it is held up"));
+    bench.gate.until_met();
+    for (ticket, dscp) in (1..).zip([41, 41, 40, 41, 2, 63, 41, 2, 42]) {
+        ask(&mut judge, ticket, dscp);
+    }
+    bench.gate.shut(false);
+    settle(&mut judge, 0, &mut got);
+    let order: Vec<u32> = got.iter().map(|(ticket, answer)| rate(answer) * ticket).collect();
+    assert_eq!(order, [0, 5, 8, 6, 9, 1, 2, 4, 7, 3]);
+}
+
+/// Half of the wait is for the turn: who has not had it by then is told so, and the policy is not asked.
+#[test]
+fn nobody_is_asked_about_whose_answer_would_be_late() {
+    let bench = Bench::new();
+    let (mut judge, _handle) = threaded(bench.engine(1));
+    let (mut got, half) = (Vec::new(), 50_000_000);
+    bench.gate.shut(true);
+    for ticket in 0..10 {
+        let at_ns = u64::from(ticket >= 8);
+        assert_eq!(judge.ask(at_ns, ticket, &question(ticket as u8)), None);
+    }
+    bench.gate.change(|held| (held.shut, held.now_ns) = (false, half));
+    settle(&mut judge, half, &mut got);
+    got.sort_by_key(|(ticket, _)| *ticket);
+    let (late, asked) = got.split_at(8);
+    assert!(late.iter().all(|(_, answer)| is_late(answer)), "{late:?}");
+    assert_eq!(asked.iter().map(|(_, answer)| rate(answer)).collect::<Vec<_>>(), [1, 1]);
+    let shown = bench.around.counts.shown();
+    assert_eq!((shown.asked, shown.failed(Failure::Late), shown.after_deadline), (2, 8, 0));
 }
 
 #[test]
@@ -201,7 +265,11 @@ fn a_companion_that_dies_is_replaced() {
     let lost = got.iter().filter(|(_, answer)| answer.failure == Some(Failure::Panic)).count();
     assert!((16..=19).contains(&lost), "at most a batch of four was answered: {lost} lost");
     // Nobody is there: the fail-safe at once.
-    assert_eq!(judge.ask(0, 21, &question(1)).unwrap().failure, Some(Failure::QueueFull));
+    let nobody = judge.ask(0, 21, &question(1)).unwrap();
+    assert_eq!(
+        (nobody.failure, nobody.decision),
+        (Some(Failure::Panic), Decision::Declined { expire_s: 10 })
+    );
     deadly.store(false, SeqCst);
     handle.replace(bench.engine(2)).unwrap();
     assert!(handle.alive());

@@ -76,6 +76,7 @@ pub(crate) enum Unread {
     Extensions,
 }
 
+#[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|two| u16::from_be_bytes(*two))
 }

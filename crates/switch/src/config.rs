@@ -82,6 +82,7 @@ impl SwitchSection {
             signatures: self.signatures,
             megaflows: self.megaflows,
             masks: self.masks,
+            filters: true,
         }
     }
 }

@@ -12,7 +12,8 @@
 //! Who gives way keeps its number until [`ROUND`] looks and one have swept its megaflows, for these have the number in their keys. If it is wanted before
 //! that, it is asked again, with those that are left.
 
-use crate::key::Mask;
+use super::filter::Filters;
+use crate::key::{Mask, WORDS};
 use hashbrown::HashMap;
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -52,11 +53,12 @@ pub(super) struct Masks {
     /// There were such, and masks without a hit since.
     crowded: bool,
     empty: Cell<bool>,
+    filters: Filters,
 }
 
 impl Masks {
-    /// Room for `most`; all memory is there already.
-    pub(super) fn new(most: usize) -> Self {
+    /// Room for `most`; all memory is there already. With a secret there are filters.
+    pub(super) fn new(most: usize, secret: Option<u128>) -> Self {
         let most = most.min(usize::from(super::MOST_MASKS));
         // Those that gave way have numbers, too. From 5,243 masks on there are not enough for all: then a new one may have to wait for a sweep.
         let numbers = (most + (ROUND + 1) * most.div_ceil(PART)).min(usize::from(super::MOST_MASKS));
@@ -71,7 +73,12 @@ impl Masks {
             wanted: 0,
             crowded: false,
             empty: Cell::new(false),
+            filters: Filters::new(if secret.is_some() { numbers } else { 0 }, secret.unwrap_or_default()),
         }
+    }
+
+    pub(super) fn filters(&self) -> &Filters {
+        &self.filters
     }
 
     /// Numbers in the order in which to ask.
@@ -119,6 +126,7 @@ impl Masks {
                 let number = self.free.pop()?;
                 let used = Used { mask: *mask, megaflows: Cell::new(0), hits: Cell::new(0), asked: false };
                 self.slots[usize::from(number)] = Some(used);
+                self.filters.begin(number, mask);
                 self.by_mask.insert(*mask, number);
                 self.order.push(number);
                 self.empty.set(true);
@@ -140,15 +148,18 @@ impl Masks {
         }
     }
 
-    pub(super) fn one_more(&self, number: u16) {
+    /// A mask has one more megaflow, of this key.
+    pub(super) fn one_more(&self, number: u16, key: &[u64; WORDS]) {
         if let Some(used) = self.used_at(number) {
             used.megaflows.set(used.megaflows.get() + 1);
+            self.filters.add(number, key);
         }
     }
 
     /// A megaflow of a mask has gone; whether it was the last.
-    pub(super) fn one_less(&self, number: u16) -> bool {
+    pub(super) fn one_less(&self, number: u16, key: &[u64; WORDS]) -> bool {
         let Some(used) = self.used_at(number) else { return false };
+        self.filters.take(number, key);
         let left = used.megaflows.get().saturating_sub(1);
         used.megaflows.set(left);
         if left == 0 {
@@ -262,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_a_flood_has_taken_is_others_within_eight_looks() {
-        let mut masks = Masks::new(256);
+        let mut masks = Masks::new(256, Some(1));
         let in_use = |masks: &mut Masks| (0..8).all(|of| packets(masks, of, 50));
         for _ in 0..20 {
             assert!(in_use(&mut masks), "who is used gives no way to a flood");
@@ -288,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_nobody_uses_any_more_goes_once_masks_were_wanted() {
-        let mut masks = Masks::new(32);
+        let mut masks = Masks::new(32, Some(1));
         (0..32).for_each(|of| assert!(packets(&mut masks, of, 1)));
         // All may be taken, and nothing may come: as long as no other is wanted all stay.
         (0..100).for_each(|_| masks.look());
@@ -306,7 +317,7 @@ mod tests {
 
     #[test]
     fn nothing_gives_way_to_what_is_used_less() {
-        let mut masks = Masks::new(16);
+        let mut masks = Masks::new(16, Some(1));
         for _ in 0..10 {
             (0..16).for_each(|of| assert!(packets(&mut masks, of, 10 + of)));
             assert!(!packets(&mut masks, 16, 19));
@@ -330,12 +341,12 @@ mod tests {
 
     #[test]
     fn who_gave_way_goes_with_its_last_megaflow() {
-        let mut masks = Masks::new(8);
+        let mut masks = Masks::new(8, Some(1));
         (0..8).for_each(|of| assert!(packets(&mut masks, of, 1)));
         assert!(!packets(&mut masks, 8, 9));
         masks.look();
         let gone = masks.order[7];
-        assert!(!masks.is_asked(gone) && masks.one_less(gone));
+        assert!(!masks.is_asked(gone) && masks.one_less(gone, &[0; WORDS]));
         masks.drop_empty();
         assert!(!masks.has_given_way() && masks.order().len() == 7 && masks.free());
         masks.check(&counts(&masks)).unwrap();

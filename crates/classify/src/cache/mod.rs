@@ -1,10 +1,10 @@
 //! What one worker has decided lately: exact matches, then megaflows, in front of the rules.
 //!
 //! ```text
-//! keys (up to 32) --> exact matches --misses--> megaflows, mask by mask --misses--> rules (`TupleSpace::lookup_wild`)
-//!                          ^                     the mask of its signature first      |
-//!                          |                         |  ^                             |
-//!                          +------- the key ---------+  +--- the key under its mask --+
+//! keys (up to 32) --> megaflows, of masks whose filter lets a key through --misses--> rules (`TupleSpace::lookup_wild`)
+//!       |                 ^             ^                                         |
+//!       '- if that is far '             '--------- the key under its mask --------'
+//!          exact matches, then the mask of the key's signature
 //! ```
 //!
 //! A **megaflow** is a decision on all packets that have the same values of those bits that the decision looked at (Open vSwitch's: Pfaff et
@@ -21,19 +21,22 @@
 //!
 //! | cost for each key of a batch | lines of 64 bytes |
 //! |---|---|
-//! | exact match | one of tags, two or three of the entry (88 bytes) |
-//! | signature (four masks and more) | one |
-//! | megaflow | one of tags for each mask before its own (none if its signature is known), then as an exact match |
+//! | filters | two for each mask before its own and for that (`filter.rs`); as long as masks come in the same order they are warm |
+//! | megaflow | one of tags, two or three of the entry (88 bytes); one of tags for each mask whose filter let it through in vain |
+//! | exact match | as a megaflow |
+//! | signature | one, and its megaflow |
 //! | rules | a lookup, the chains' rules, and walks along two tries of a bit each step |
 //!
-//! While all megaflows have one mask, exact matches are neither asked for nor made.
+//! As long as megaflows are about a probe away exact matches and signatures are neither asked for nor made (`near.rs`).
 //!
 //! Masks are asked in the order of their use ([`Cache::maintain`]). There are at most [`Settings::masks`]; a decision with another
 //! mask is not kept, so rules and packets made to multiply masks (Csikor et al., "Tuple Space Explosion", CoNEXT 2019) cost that many
 //! probes a packet and no more. Nor do they hold them: those that are used least give way to others (`masks.rs`).
 
 mod door;
+mod filter;
 mod masks;
+mod near;
 mod signatures;
 mod sparing;
 mod tries;
@@ -42,8 +45,10 @@ use crate::decider::Decider;
 use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
 use door::Door;
+use filter::A_PROBE;
 use masks::Masks;
-use signatures::{FEWEST_MASKS, Signatures};
+use near::Near;
+use signatures::Signatures;
 use sparing::Sparing;
 use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
@@ -82,6 +87,8 @@ pub struct Settings {
     pub megaflows: usize,
     /// The most masks that megaflows are asked for by, up to 16,383.
     pub masks: usize,
+    /// Filters in front of the masks. Without them masks are asked one after the other, and exact matches and signatures first as soon as there are two.
+    pub filters: bool,
 }
 
 impl Settings {
@@ -95,7 +102,7 @@ impl Settings {
 impl Default for Settings {
     /// 8,192 exact matches and 2^20 signatures as Open vSwitch has them, 65,536 megaflows, 256 masks.
     fn default() -> Self {
-        Settings { exact: 8192, signatures: 1 << 20, megaflows: 65_536, masks: 256 }
+        Settings { exact: 8192, signatures: 1 << 20, megaflows: 65_536, masks: 256, filters: true }
     }
 }
 
@@ -139,6 +146,7 @@ pub struct Cache {
     hasher: Keyed<8>,
     /// Of exact matches, of megaflows.
     tries: [Tries; 2],
+    near: Near,
     counters: CacheCounters,
 }
 
@@ -153,6 +161,14 @@ impl std::fmt::Debug for Cache {
 struct Open {
     places: [u8; GROUP],
     len: usize,
+}
+
+/// A key's place in the batch, the mask that it is asked for, and that one's place in the order.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    place: u8,
+    number: u16,
+    order: u16,
 }
 
 impl Open {
@@ -193,11 +209,12 @@ impl Cache {
             signatures: signatures.transpose().map_err(CacheError::Signatures)?,
             exact: exact.map_err(CacheError::Exact)?,
             megaflows: Table::new(settings.megaflows.max(1), hasher).map_err(CacheError::Megaflows)?,
-            masks: Masks::new(settings.masks),
+            masks: Masks::new(settings.masks, settings.filters.then_some(secret)),
             door: Door::new(settings.megaflows),
             sparing: Sparing::default(),
             hasher,
             tries: Default::default(),
+            near: Near::default(),
             counters: CacheCounters::default(),
         })
     }
@@ -216,7 +233,7 @@ impl Cache {
     pub fn bytes(&self) -> usize {
         let exact = self.exact.as_ref().map_or(0, Table::bytes);
         let signatures = self.signatures.as_ref().map_or(0, Signatures::bytes);
-        self.megaflows.bytes() + exact + signatures + self.door.bytes()
+        self.megaflows.bytes() + exact + signatures + self.door.bytes() + self.masks.filters().bytes()
     }
 
     /// Masks that megaflows are asked for by.
@@ -257,8 +274,8 @@ impl Cache {
         let n = keys.len().min(out.len());
         let mut open = Open { places: std::array::from_fn(|i| i as u8), len: n };
         let mut hashes = [0; GROUP];
-        let direct = self.is_direct();
-        if !direct {
+        let near = self.is_near();
+        if !near {
             self.exact_group(rules, now, (&keys[..n], &mut hashes), &mut open, out);
         }
         laps.lap(Layer::Exact);
@@ -266,20 +283,19 @@ impl Cache {
             return;
         }
         let missed: u32 = open.iter().fold(0, |bits, i| bits | 1 << i);
-        let signed = self.masks.order().len() >= FEWEST_MASKS;
-        if signed {
+        let whole = (!near).then_some(&hashes);
+        if !near {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);
         }
         let spared = self.spare(&mut open);
         let asked = open;
-        let whole = signed.then_some(&hashes);
         let depth = self.megaflow_group(rules, now, (keys, whole), &mut open, out);
         if let Some(one) = asked.iter().next() {
             self.sparing.came_to(asked.len, asked.len - open.len, depth, || rules.lines(&keys[one]));
         }
         open.add(spared);
         laps.lap(Layer::Megaflow);
-        let away = self.turn_away(rules, (&keys[..n], (!direct).then_some(&hashes)), &mut open, out);
+        let away = self.turn_away(rules, (&keys[..n], whole), &mut open, out);
         for i in open.iter() {
             self.counters.misses += 1;
             let (decided, mask) = rules.decide(&keys[i]);
@@ -291,7 +307,7 @@ impl Cache {
             }
         }
         laps.lap(Layer::Rules);
-        let Some(exact) = self.exact.as_mut().filter(|_| !direct) else { return };
+        let Some(exact) = self.exact.as_mut().filter(|_| !near) else { return };
         let tries = &mut self.tries[0];
         for i in (0..n).filter(|i| (missed & !away) >> i & 1 != 0) {
             let (version, decided) = (rules.version(), out[i].into());
@@ -315,11 +331,10 @@ impl Cache {
         laps.lap(Layer::Exact);
     }
 
-    /// Whether a megaflow is as near as an exact match: there is one mask to ask for. Then either is one lookup, of lines that are as warm as each other, and whoever
-    /// had no exact match has paid for two. The hashes of whole keys are made for the door alone then, where somebody comes to it: signatures are for more masks.
+    /// Whether a megaflow is as near as an exact match.
     #[inline(always)]
-    fn is_direct(&self) -> bool {
-        self.masks.order().len() == 1
+    fn is_near(&self) -> bool {
+        if self.masks.filters().are_there() { self.near.is() } else { self.masks.order().len() == 1 }
     }
 
     /// Hashes the keys, and asks for exact matches.
@@ -463,8 +478,8 @@ impl Cache {
         open.retain(|_, i| done >> i & 1 == 0);
     }
 
-    /// Asks the megaflows of one mask after the other. With hashes of the whole keys, signatures are kept. Returns how many masks those that were found were
-    /// asked for, together.
+    /// Asks each key's megaflow of the first mask whose filter lets it through, all at once; then those that had none of the next. With hashes of the whole keys, signatures are
+    /// kept. Returns how many probes those that were found took, together; as many filters as cost one count as one.
     fn megaflow_group<D: Decider>(
         &mut self,
         rules: &mut D,
@@ -473,53 +488,86 @@ impl Cache {
         open: &mut Open,
         out: &mut [D::Decision],
     ) -> u64 {
-        let (mut emptied, mut depth) = (false, 0);
-        for (behind, &number) in (1..).zip(self.masks.order()) {
-            if open.len == 0 {
+        let (of_keys, masks) = (open.len, self.masks.order().len());
+        let (mut asking, mut next) = (*open, [0; GROUP]);
+        let (mut emptied, mut probes, mut depth, mut filters) = (false, 0, 0, 0);
+        for round in 1.. {
+            let mut asked = [Asked::default(); GROUP];
+            let n = self.may_have(keys, asking, &next, &mut asked);
+            if n == 0 {
                 break;
             }
-            let mask = self.masks.mask(number);
             let mut masked = [FlowKey([0; 8]); GROUP];
-            for (masked, i) in masked.iter_mut().zip(open.iter()) {
-                *masked = numbered(&keys[i], &mask, number);
+            for (masked, asked) in masked.iter_mut().zip(&asked[..n]) {
+                *masked =
+                    numbered(&keys[usize::from(asked.place)], &self.masks.mask(asked.number), asked.number);
             }
             let (mut hashes, mut slots) = ([0; GROUP], [None; GROUP]);
-            let n = open.len;
             self.hasher.hash_batch(&masked[..n], &mut hashes[..n]);
             self.megaflows.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
-            self.counters.probes += n as u64;
-            let (table, counters, masks) = (&mut self.megaflows, &mut self.counters, &self.masks);
+            probes += n;
+            asking.len = 0;
+            let Cache { megaflows: table, counters, masks, .. } = self;
             let mut signatures = self.signatures.as_mut().zip(whole);
-            open.retain(|at, i| {
-                let Some(slot) = slots[at] else { return true };
-                match decision(table, slot, rules, &keys[i], &mask, counters) {
-                    Some(decided) => {
+            let mut done = 0_u32;
+            for (at, &Asked { place, number, order }) in asked[..n].iter().enumerate() {
+                let i = usize::from(place);
+                next[i] = order + 1;
+                if let Some(slot) = slots[at] {
+                    if let Some(decided) =
+                        decision(table, slot, rules, &keys[i], &masks.mask(number), counters)
+                    {
                         out[i] = D::Decision::from(decided);
                         table.touch(slot, now);
-                        counters.megaflow_hits += 1;
                         masks.used(number);
-                        depth += behind;
                         if let Some((signatures, whole)) = &mut signatures {
                             signatures.put(whole[i], number);
                         }
-                        false
+                        done |= 1 << i;
+                        filters += usize::from(next[i]);
+                        depth += round;
+                        continue;
                     }
-                    None => {
-                        // Another key of this batch may have thrown it away already.
-                        if let Some([decided, _]) = table.remove(hashes[at], &masked[at]) {
-                            rules.release(decided);
-                            counters.outdated += 1;
-                            emptied |= masks.one_less(number);
-                        }
-                        true
+                    // Another key of this batch may have thrown it away already.
+                    if let Some([decided, _]) = table.remove(hashes[at], &masked[at]) {
+                        rules.release(decided);
+                        counters.outdated += 1;
+                        emptied |= masks.one_less(number, &masked[at].0);
                     }
                 }
-            });
+                asking.places[asking.len] = place;
+                asking.len += 1;
+            }
+            open.retain(|_, i| done >> i & 1 == 0);
         }
+        depth += (filters / A_PROBE as usize) as u64;
+        self.near.came_to(of_keys, probes, filters + open.len * masks);
+        self.counters.probes += probes as u64;
+        self.counters.megaflow_hits += (of_keys - open.len) as u64;
         if emptied {
             self.masks.drop_empty();
         }
         depth
+    }
+
+    /// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through; how many have one.
+    #[inline(always)]
+    fn may_have(&self, keys: &[Key], of: Open, next: &[u16; GROUP], asked: &mut [Asked; GROUP]) -> usize {
+        let (mut left, mut n) = (of, 0);
+        let filters = self.masks.filters();
+        for (order, &number) in (0..).zip(self.masks.order()) {
+            if left.len == 0 {
+                break;
+            }
+            left.retain(|_, i| {
+                let may = order >= next[i] && filters.may_have(number, &keys[i]);
+                // Written in any case: a branch would be foretold half of the time.
+                asked[n % GROUP] = Asked { place: i as u8, number, order };
+                n += usize::from(may);
+                !may
+            });
+        }
+        n
     }
 
     /// Keeps a decision as a megaflow, if there is room. With the hash of the whole key its signature is kept, too.
@@ -547,7 +595,7 @@ impl Cache {
         let outcome = self.megaflows.find_or_replace(now, hash, &masked, |key, stamp, state| {
             let goes = stamp != now || state[1] != version || !masks.is_asked(number_of(key));
             if goes {
-                replaced = Some((number_of(key), state[0]));
+                replaced = Some((*key, state[0]));
             }
             goes
         });
@@ -559,13 +607,13 @@ impl Cache {
             signatures.put(whole, number);
         }
         match outcome {
-            Outcome::New(_) => self.masks.one_more(number),
+            Outcome::New(_) => self.masks.one_more(number, &masked.0),
             Outcome::Found(_) => {}
             Outcome::Full => self.counters.not_kept += 1,
         }
         if let Some((replaced, decided)) = replaced {
             rules.release(decided);
-            self.masks.one_less(replaced);
+            self.masks.one_less(number_of(&replaced), &replaced.0);
         }
         self.masks.drop_empty();
     }
@@ -581,7 +629,7 @@ impl Cache {
         let mut gone = self.megaflows.expire(buckets.max(least), |key, stamp, [decided, _]| {
             let goes = idles(stamp) || !masks.is_asked(number_of(key));
             if goes {
-                masks.one_less(number_of(key));
+                masks.one_less(number_of(key), &key.0);
                 rules.release(decided);
             }
             goes
@@ -606,7 +654,14 @@ impl Cache {
     /// The first thing found.
     pub fn check(&self) -> Result<(), String> {
         let mut counts = std::collections::BTreeMap::new();
-        self.megaflows.scan(0, usize::MAX, |key, _, _| *counts.entry(number_of(key)).or_insert(0_u32) += 1);
+        let mut hidden = 0;
+        self.megaflows.scan(0, usize::MAX, |key, _, _| {
+            *counts.entry(number_of(key)).or_insert(0_u32) += 1;
+            hidden += usize::from(!self.masks.filters().may_have(number_of(key), &Key(key.0)));
+        });
+        if hidden > 0 {
+            return Err(format!("{hidden} megaflows that their masks' filters do not let through"));
+        }
         self.masks.check(&counts)
     }
 

@@ -7,7 +7,7 @@
 //!
 //! Open vSwitch's (`smc`, since 2.10) has 16 bits of a key's hash and a megaflow's number. Here it is the number of the megaflow's mask, and the
 //! megaflow is then asked for as ever: whatever stands here is a hint where to begin, and can be neither stale nor wrong. What it saves are
-//! the masks before the right one, so it is not asked while there are fewer than [`FEWEST_MASKS`].
+//! the masks before the right one, so it is not asked while filters tell which that is (`near.rs`).
 
 use std::io;
 use tidemill_lookup::mem::Table;
@@ -15,8 +15,6 @@ use tidemill_lookup::prefetch::prefetch_read;
 
 /// Ways of a bucket.
 const WAYS: usize = 4;
-/// With fewer masks, asking them one after the other is no slower.
-pub(super) const FEWEST_MASKS: usize = 4;
 
 /// The cache.
 pub(super) struct Signatures {

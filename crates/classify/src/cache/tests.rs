@@ -20,8 +20,8 @@ fn no_field_is_where_masks_are_numbered() {
 #[test]
 fn a_cache_takes_what_is_said() {
     for settings in [
-        Settings { exact: 10_000, signatures: 100_000, megaflows: 20_000, masks: 256 },
-        Settings { exact: 0, signatures: 0, megaflows: 20_000, masks: 256 },
+        Settings { exact: 10_000, signatures: 100_000, megaflows: 20_000, masks: 256, filters: false },
+        Settings { exact: 0, signatures: 0, megaflows: 20_000, masks: 256, filters: false },
     ] {
         let bytes = Cache::new(settings, 5).unwrap().bytes() as f64;
         let said: f64 = settings.bytes().iter().sum();
@@ -83,11 +83,15 @@ impl Flooded {
     }
 }
 
-const SETTINGS: Settings = Settings { exact: 310, signatures: 0, megaflows: 620, masks: 8 };
+const SETTINGS: Settings = Settings { exact: 310, signatures: 0, megaflows: 620, masks: 8, filters: false };
 
 #[test]
 fn a_flood_is_turned_away_and_drives_nobody_out() {
-    let mut flooded = Flooded::new(SETTINGS);
+    [false, true].into_iter().for_each(turned_away);
+}
+
+fn turned_away(filters: bool) {
+    let mut flooded = Flooded::new(Settings { filters, ..SETTINGS });
     let used: Vec<Key> = (0..100).map(|sender| Flooded::key(sender, 7)).collect();
     flooded.classify(0, &used);
     let (mut hits, mut away, mut misses) = (0, 0, 0);
@@ -113,7 +117,11 @@ fn a_flood_is_turned_away_and_drives_nobody_out() {
 
 #[test]
 fn in_a_flood_who_comes_again_is_let_in() {
-    let mut flooded = Flooded::new(SETTINGS);
+    [false, true].into_iter().for_each(comes_again);
+}
+
+fn comes_again(filters: bool) {
+    let mut flooded = Flooded::new(Settings { filters, ..SETTINGS });
     for _ in 0..20 {
         let keys: Vec<Key> = (0..100).map(|_| flooded.new_key()).collect();
         flooded.classify(0, &keys);
@@ -154,7 +162,7 @@ fn many_masks_are_asked_for_a_sample_of_a_flood() {
     }
     rules.commit();
     let oracle = Oracle::new(rules.set());
-    let settings = Settings { exact: 310, signatures: 1000, megaflows: 620, masks: 64 };
+    let settings = Settings { exact: 310, signatures: 1000, megaflows: 620, masks: 64, filters: false };
     let mut cache = Cache::new(settings, 5).unwrap();
     let key = |length: u32, mac: u64, port: u16| {
         Key::ipv4(network(length), 9, port, 2, 17).with(Field::MacSource, 0x0600_0000_0000 | u128::from(mac))
@@ -215,7 +223,7 @@ fn masks_that_cost_more_than_the_rules_are_not_asked() {
         }
         rules.commit();
         let oracle = Oracle::new(rules.set());
-        let settings = Settings { exact: 310, signatures: 1000, megaflows: 3100, masks };
+        let settings = Settings { exact: 310, signatures: 1000, megaflows: 3100, masks, filters: false };
         let mut cache = Cache::new(settings, 5).unwrap();
         // Both addresses with one bit that is wrong.
         let key = |bits: [u32; 2], port: u32| {
@@ -250,6 +258,10 @@ fn masks_that_cost_more_than_the_rules_are_not_asked() {
 /// A flood takes all masks; who comes afterwards has megaflows within a second, though a packet of the flood comes now and then. Eight looks a second, as the switch has it.
 #[test]
 fn masks_that_a_flood_has_taken_are_free_within_a_second_of_its_end() {
+    [false, true].into_iter().for_each(masks_are_free_again);
+}
+
+fn masks_are_free_again(filters: bool) {
     let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
     // Each length of network is a mask.
     let network = |length: u32| 1_u32.rotate_right(length);
@@ -259,7 +271,7 @@ fn masks_that_a_flood_has_taken_are_free_within_a_second_of_its_end() {
     }
     rules.commit();
     let oracle = Oracle::new(rules.set());
-    let settings = Settings { exact: 0, signatures: 0, megaflows: 620, masks: 16 };
+    let settings = Settings { exact: 0, signatures: 0, megaflows: 620, masks: 16, filters };
     let mut cache = Cache::new(settings, 5).unwrap();
     let mut next_port = 1000;
     let mut packets = |cache: &mut Cache, part: u32, lengths: std::ops::Range<u32>, each: u32| {
@@ -335,13 +347,14 @@ fn what_is_outdated_is_counted_once() {
         }
         rules.insert(port(4, 1)).unwrap();
         rules.commit();
-        let mut cache = Cache::new(Settings { exact, signatures, megaflows: 310, masks: 30 }, 3).unwrap();
+        let mut cache =
+            Cache::new(Settings { exact, signatures, megaflows: 310, masks: 30, filters: false }, 3).unwrap();
         let keys: Vec<Key> = (1..9).map(|i| Key::ipv4(i << 27, 1, 2, 4, 17)).collect();
         let mut out = vec![Rank::NONE; keys.len()];
         for _ in 0..3 {
             cache.classify(rules.snapshot(), 0, &keys, &mut out);
         }
-        assert!(cache.masks() >= FEWEST_MASKS);
+        assert!(cache.masks() >= 4);
         assert_eq!(cache.counters().signature_hits > 0, signatures > 0 && exact == 0);
         let held: u32 = cache.held().values().sum();
         assert_eq!(held, entries * keys.len() as u32);
@@ -399,4 +412,43 @@ fn many_megaflows_of_one_mask_are_asked_for_alone() {
     assert!(flooded.cache.megaflows() > 31);
     let counted = flooded.classify(0, &keys[..8]);
     assert_eq!((counted.exact_hits, counted.misses), (0, 0));
+}
+
+/// Twenty masks with fifty megaflows each: about one probe a key, and neither exact matches nor signatures are asked for or made.
+#[test]
+fn filters_tell_which_mask_a_key_is_asked_for() {
+    let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 2000);
+    let source = |mask: u32, n: u32| mask << 24 | (n * 0x9e37) << 4;
+    for mask in 1..21 {
+        for n in 0..50 {
+            let matches = Match::any().prefix(Field::Ipv4Source, source(mask, n).into(), 8 + mask);
+            let _ = rules.insert(Rule { matches, priority: 100 });
+        }
+    }
+    rules.commit();
+    let oracle = Oracle::new(rules.set());
+    let keys: Vec<Key> = (0..1000).map(|n| Key::ipv4(source(1 + n % 20, n / 20), n, 7, 2, 17)).collect();
+    let probes = [false, true].map(|filters| {
+        let settings = Settings { exact: 3100, signatures: 1 << 14, megaflows: 6200, masks: 256, filters };
+        let mut cache = Cache::new(settings, 5).unwrap();
+        let mut probes = 0;
+        for round in 0..4 {
+            let (before, mut out) = (cache.counters().probes, vec![Rank::NONE; keys.len()]);
+            cache.classify(rules.snapshot(), 0, &keys, &mut out);
+            keys.iter().zip(&out).for_each(|(key, found)| assert_eq!(*found, oracle.lookup(key), "{key:?}"));
+            cache.check().unwrap();
+            // The same packets with other ports: nothing but megaflows has them.
+            let others = keys.iter().map(|key| key.with(Field::SourcePort, 1000 + round));
+            let others: Vec<Key> = others.collect();
+            cache.classify(rules.snapshot(), 0, &others, &mut out);
+            cache.maintain(rules.snapshot(), 0, 100, 1);
+            probes = cache.counters().probes - before;
+        }
+        let counters = cache.counters();
+        assert!(cache.masks() >= 15, "{}", cache.masks());
+        assert_eq!(counters.exact_hits == 0, filters, "{counters:?}");
+        assert!(!filters || counters.signature_hits == 0, "{counters:?}");
+        probes
+    });
+    assert!(probes[1] < 2000 * 3 / 2 && probes[0] > 2000 * 3, "{probes:?}");
 }

@@ -107,8 +107,15 @@ impl BookedCase {
     /// The case of a seed.
     pub fn random(seed: u64, shape: Shape, grouping: Grouping, steps: usize) -> Self {
         let mut rng = Rng::new(seed);
-        let tiny = Settings { exact: 31, signatures: 16, megaflows: 31, masks: 1 + rng.below(8) };
-        let large = Settings { exact: 500, signatures: 300, megaflows: 2000, masks: 100 };
+        let tiny = Settings {
+            exact: 31,
+            signatures: 16,
+            megaflows: 31,
+            masks: 1 + rng.below(8),
+            filters: rng.once_in(2),
+        };
+        let large =
+            Settings { exact: 500, signatures: 300, megaflows: 2000, masks: 100, filters: rng.once_in(2) };
         let settings = if rng.once_in(2) { tiny } else { large };
         let rules = if rng.once_in(3) { 12 } else { 2000 };
         // At the brim there are so few that files say them as they are.

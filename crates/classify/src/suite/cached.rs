@@ -52,11 +52,12 @@ impl CachedCase {
             signatures: rng.below(3) * 8,
             megaflows: 31,
             masks: 1 + rng.below(8),
+            filters: rng.once_in(2),
         };
         let settings = if rng.once_in(2) {
             small
         } else {
-            Settings { exact: 500, signatures: 300, megaflows: 2000, masks: 100 }
+            Settings { exact: 500, signatures: 300, megaflows: 2000, masks: 100, filters: rng.once_in(2) }
         };
         let pool = 20 + rng.below(200);
         let mut step = |_| match rng.below(16) {

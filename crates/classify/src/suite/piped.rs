@@ -99,10 +99,14 @@ impl PipedCase {
             signatures: rng.below(3) * 8,
             megaflows: 31,
             masks: 1 + rng.below(8),
+            filters: rng.once_in(2),
         };
         let roomy = !rng.once_in(2);
-        let settings =
-            if roomy { Settings { exact: 500, signatures: 300, megaflows: 2000, masks: 100 } } else { small };
+        let settings = if roomy {
+            Settings { exact: 500, signatures: 300, megaflows: 2000, masks: 100, filters: rng.once_in(2) }
+        } else {
+            small
+        };
         let ways = if roomy { 1000 } else { 1 + rng.below(20) };
         let pool = 20 + rng.below(200);
         let mut step = |_| match rng.below(16) {

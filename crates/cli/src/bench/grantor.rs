@@ -1,7 +1,7 @@
 //! `bench grantor`: the whole Grantor, as `tidemill run` makes it, between two ports in memory, on one core: how fast granted packets go on while its policy is at its limits.
 //!
 //! Outer packets of one Gatekeeper with the shortest frames in them: all granted but one in [`ASKS`], which asks. The policies differ only in what they do about these: `quiet`
-//! declines, the others loop, leak, throw, or match a pattern for ever; and then the fail-safe declines. So packets fare the same, and what differs is what the policy's
+//! declines, the others loop, leak, throw, or match a pattern for ever; and then the fail-safe declines, or it was too late to ask. So packets fare the same, and what differs is what the policy's
 //! thread does meanwhile. `beside`: it has a processor of its own. `shared`: it has the worker's.
 //!
 //! ```text

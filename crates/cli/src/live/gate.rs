@@ -159,6 +159,8 @@ pub(crate) enum State {
     Declined,
     /// A program decides.
     Program,
+    /// What was decided is taken back, and no packet has come since.
+    Revoked,
 }
 
 impl State {
@@ -168,6 +170,7 @@ impl State {
             State::Granted => "granted",
             State::Declined => "declined",
             State::Program => "program",
+            State::Revoked => "revoked",
         }
     }
 }
@@ -275,6 +278,7 @@ fn known(flow: &Flow) -> String {
             format!("{rate} KiB/s, ends in {}, {renewal}{direct}", time(flow.expires_s))
         }
         "declined" => format!("ends in {}", time(flow.expires_s)),
+        "revoked" => "its next packet asks again".into(),
         "program" => {
             format!("program {}, ends in {}", flow.program.unwrap_or_default(), time(flow.expires_s))
         }

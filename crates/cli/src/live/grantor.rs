@@ -69,11 +69,12 @@ fn policy(live: &Live) -> Result<bool> {
         grid.row([table.file, table.prefixes.to_string()]);
     }
     grid.print("it has no tables");
-    let mut grid = Grid::new(&["gatekeeper", "asks"]);
+    let mut grid = Grid::new(&["gatekeeper", "asks", ">probe heard"]);
     for gatekeeper in policy.gatekeepers {
-        grid.row([gatekeeper.address, gatekeeper.ours]);
+        let heard = gatekeeper.heard_s.map(|s| format!("{} ago", span(s)));
+        grid.row([gatekeeper.address, gatekeeper.ours, or_dash(heard.as_deref())]);
     }
-    grid.print("no Gatekeeper has been heard from");
+    grid.print("no Gatekeeper has asked or probed");
     Ok(true)
 }
 

@@ -43,7 +43,7 @@ use tidemill_control::schema::Severity;
 use tidemill_control::{Server, Tcp};
 use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
 use tidemill_graph::replay::Replayer;
-use tidemill_graph::{Clock, Outcome};
+use tidemill_graph::{Clock, Graph, Outcome};
 use tidemill_lookup::numa::Topology;
 use tidemill_lookup::qsbr::Domain;
 
@@ -327,29 +327,8 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
         return crate::scenario::check(&path);
     }
     let (config, _) = Config::read(&path)?;
-    let name = path.display().to_string();
-    let base = path.parent().unwrap_or(Path::new(""));
-    for spec in &config.port {
-        if let tidemill_port::PortSpec::Pcap(pcap) = spec
-            && let Some(input) = &pcap.input
-        {
-            crate::tables::check_input(&base.join(input))?;
-        }
-    }
-    config.port.iter().try_for_each(|spec| spec.check(config.run.chains())).map_err(usage)?;
-    setup::cpus(&config, &name)?;
-    setup::check_files(&config, &path, base, None)?;
-    harden::check(&config, &name, false)?;
-    let tcp = config.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
-    let now_s = service::system_ns() / 1_000_000_000;
-    let about =
-        tcp.and_then(|tcp| watch::certificate(tcp.certificate_begins_s(), tcp.certificate_ends_s(), now_s));
-    about.iter().for_each(|line| eprintln!("tidemill: warning: {name}: {line}"));
-    let (graph, said) = role::check(&config, &name)?;
-    room::warn(&name, &config);
-    let graph = graph.build()?;
-    tidemill_graph::check_stages(&graph, &config.run.stages)
-        .map_err(|error| usage(format!("{name}: run.{error}")))?;
+    let name = path.display();
+    let (graph, said) = check_read(&config, &path)?;
     if args.dot {
         print!("{}", graph.dot());
         return Ok(true);
@@ -371,6 +350,45 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Checks a configuration as a process would read it that runs in its folder.
+#[cfg(all(target_os = "linux", feature = "xdp"))]
+pub(crate) fn check_in_its_folder(path: &Path) -> Result<()> {
+    let (mut config, _) = Config::read(path)?;
+    let base = path.parent().unwrap_or(Path::new(""));
+    for program in config.gatekeeper.iter_mut().flat_map(|section| &mut section.program) {
+        program.file = base.join(&program.file);
+    }
+    check_read(&config, path).map(drop)
+}
+
+/// Checks a configuration that was read from `path`, without opening anything. Returns its graph, and what to say of its role.
+fn check_read(config: &Config, path: &Path) -> Result<(Graph, String)> {
+    let name = path.display().to_string();
+    let base = path.parent().unwrap_or(Path::new(""));
+    for spec in &config.port {
+        if let tidemill_port::PortSpec::Pcap(pcap) = spec
+            && let Some(input) = &pcap.input
+        {
+            crate::tables::check_input(&base.join(input))?;
+        }
+    }
+    config.port.iter().try_for_each(|spec| spec.check(config.run.chains())).map_err(usage)?;
+    setup::cpus(config, &name)?;
+    setup::check_files(config, path, base, None)?;
+    harden::check(config, &name, false)?;
+    let tcp = config.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
+    let now_s = service::system_ns() / 1_000_000_000;
+    let about =
+        tcp.and_then(|tcp| watch::certificate(tcp.certificate_begins_s(), tcp.certificate_ends_s(), now_s));
+    about.iter().for_each(|line| eprintln!("tidemill: warning: {name}: {line}"));
+    let (graph, said) = role::check(config, &name)?;
+    room::warn(&name, config);
+    let graph = graph.build()?;
+    tidemill_graph::check_stages(&graph, &config.run.stages)
+        .map_err(|error| usage(format!("{name}: run.{error}")))?;
+    Ok((graph, said))
 }
 
 /// `tidemill replay`.

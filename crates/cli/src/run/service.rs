@@ -29,8 +29,8 @@ pub(crate) struct Service {
     /// Set by SIGHUP.
     pub(crate) hangup: Arc<AtomicBool>,
     pub(crate) reloads: AtomicU64,
-    /// One reload at a time. What it waits for must hold up nobody who only looks at `config`.
-    pub(crate) reloading: Mutex<()>,
+    /// The reload that is under way. What it waits for must hold up nobody who only looks at `config`.
+    pub(crate) reloading: Mutex<Reloading>,
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) started_ns: u64,
     pub(crate) devices: Mutex<Devices>,
@@ -38,6 +38,26 @@ pub(crate) struct Service {
     /// Who may call over TCP.
     pub(crate) tcp: Option<Tcp>,
 }
+
+/// The reload that is under way, if one is.
+#[derive(Default)]
+pub(crate) struct Reloading {
+    since: Option<Instant>,
+    /// Whether it has been said that a SIGHUP's waits for it.
+    told: bool,
+}
+
+/// A reload is under way, until this goes.
+struct UnderWay<'a>(&'a Service);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.reloading) = Reloading::default();
+    }
+}
+
+/// How long a reload waits for another without a word.
+const BRIEFLY: Duration = Duration::from_secs(1);
 
 /// Each worker's counters, now and about a second before.
 #[derive(Default)]
@@ -90,16 +110,55 @@ impl Service {
         let second = lock(&self.rates).tick(&self.handle);
         let left = |port| self.role.left(port);
         lock(&self.devices).look(&self.handle, &lock(&self.config).port, &self.trouble, left);
+        self.tell_of_waiting();
         if second {
             self.watch();
+        }
+    }
+
+    /// Of a SIGHUP's reload that waits for another its sender hears nothing.
+    fn tell_of_waiting(&self) {
+        if !self.hangup.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut reloading = lock(&self.reloading);
+        let since = reloading.since.map(|since| since.elapsed()).filter(|since| *since >= BRIEFLY);
+        let Some(since) = since.filter(|_| !reloading.told) else { return };
+        reloading.told = true;
+        drop(reloading);
+        let line = format!("{}: the one that SIGHUP asks for comes after it", under_way(since));
+        self.trouble.say("reload", Severity::Warning, &line);
+        self.trouble.note_silently("reload", Severity::Warning, &self.path.display().to_string(), line);
+    }
+
+    /// Begins a reload: one at a time. While another one is under way it waits so long; then it is told for how long that one has been.
+    fn begin_reload(&self, patience: Duration) -> Result<UnderWay<'_>, Duration> {
+        let begun = Instant::now();
+        loop {
+            {
+                let mut reloading = lock(&self.reloading);
+                match reloading.since {
+                    None => {
+                        reloading.since = Some(Instant::now());
+                        return Ok(UnderWay(self));
+                    }
+                    Some(since) if begun.elapsed() >= patience => return Err(since.elapsed()),
+                    Some(_) => {}
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
     /// Reloads whenever a SIGHUP came, until `done`. On a thread of its own: what a reload waits for holds up nothing else.
     pub(crate) fn follow_hangups(&self, done: &AtomicBool) {
         while !done.load(Ordering::Acquire) {
-            if self.hangup.swap(false, Ordering::Relaxed) {
-                let (severity, line) = match self.reload() {
+            if self.hangup.load(Ordering::Relaxed)
+                && let Ok(_under_way) = self.begin_reload(Duration::ZERO)
+            {
+                // What comes from here on asks for another one.
+                self.hangup.store(false, Ordering::Relaxed);
+                let (severity, line) = match self.reload_alone() {
                     Reload::Taken(line) => (Severity::Info, line),
                     Reload::InPart(line) => (Severity::Error, line),
                     Reload::Refused(error) => {
@@ -134,9 +193,17 @@ impl Service {
         line.iter().for_each(|line| self.trouble.note("certificate", &format!("warning: {line}")));
     }
 
-    /// Reads the configuration again and takes what has changed.
+    /// Reads the configuration again and takes what has changed. It is refused while another reload goes on.
     pub(crate) fn reload(&self) -> Reload {
-        let _one = lock(&self.reloading);
+        match self.begin_reload(BRIEFLY) {
+            Ok(_under_way) => self.reload_alone(),
+            Err(since) => {
+                Reload::Refused(anyhow::anyhow!("{}: reload again when it is over", under_way(since)))
+            }
+        }
+    }
+
+    fn reload_alone(&self) -> Reload {
         notify::reloading();
         let name = self.path.display().to_string();
         let done = match self.read_anew() {
@@ -176,6 +243,10 @@ impl Service {
         *lock(&self.config) = new;
         Ok((self.reloads.fetch_add(1, Ordering::Relaxed) + 1, left))
     }
+}
+
+fn under_way(since: Duration) -> String {
+    format!("a reload is under way since {:.1} s", since.as_secs_f64())
 }
 
 /// What became of a reload.

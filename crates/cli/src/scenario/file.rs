@@ -1,5 +1,6 @@
 //! The scenario file: TOML, unknown keys are errors, every error is one line with its place.
 
+use super::check;
 use crate::usage;
 use anyhow::Result;
 use serde::Deserialize;
@@ -29,8 +30,8 @@ pub(crate) struct Scenario {
     #[serde(default, rename = "gatekeeper")]
     _gatekeeper: GatekeeperSection,
     /// The Grantor, likewise; `gatekeepers` and keys are the scenario's.
-    #[serde(default, rename = "grantor")]
-    _grantor: GrantorSection,
+    #[serde(default)]
+    grantor: GrantorSection,
     /// What is sent by those who mean well.
     #[serde(default)]
     pub(super) client: ClientSection,
@@ -112,6 +113,12 @@ impl Net {
         let bits: u32 = if self.0.is_ipv4() { 32 } else { 128 };
         let host = bits.saturating_sub(self.1.into());
         if host == 128 { u128::MAX } else { (1 << host) - 1 }
+    }
+
+    /// Whether an address is in both.
+    pub(super) fn overlaps(self, other: Net) -> bool {
+        let differ = (self.number() ^ other.number()) & !(self.varying() | other.varying());
+        self.0.is_ipv4() == other.0.is_ipv4() && differ == 0
     }
 
     /// An address in it.
@@ -285,7 +292,8 @@ pub(crate) fn read(path: &Path) -> Result<Read> {
     let (gatekeeper, grantor) = (section("gatekeeper"), section("grantor"));
     let base = path.parent().unwrap_or(Path::new("")).to_path_buf();
     let read = Read { scenario, gatekeeper, grantor, base };
-    read.validate().map_err(|what| usage(format!("{name}: {what}")))?;
+    let checked = read.validate().and_then(|()| check::configurations(&read));
+    checked.map_err(|what| usage(check::located(&name, &text, &what)))?;
     Ok(read)
 }
 
@@ -302,26 +310,13 @@ impl Read {
             if let Some(key) = taken.iter().find(|key| table.contains_key(**key)) {
                 return Err(format!("{section}.{key}: the scenario sets it: leave it out"));
             }
-        }
-        let network = &own.network;
-        for (key, nets, most) in [
-            ("client", &network.client, [16, 64]),
-            ("access", &network.access, [30, 126]),
-            ("front", &network.front, [30, 126]),
-            ("back", &network.back, [30, 126]),
-            ("server", &network.server, [30, 126]),
-        ] {
-            let fits = |at: usize| nets[at].0.is_ipv6() == (at == 1) && nets[at].1 <= most[at];
-            if !(fits(0) && fits(1)) {
-                let [v4, v6] = most;
-                return Err(format!(
-                    "network.{key}: give an IPv4 prefix of /{v4} or shorter, and an IPv6 one of /{v6} or shorter"
-                ));
+            if table.get("decisions").is_some_and(|format| format.as_str() != Some("authenticated")) {
+                return Err(format!("{section}.decisions: a scenario's are authenticated: leave it out"));
             }
         }
-        if !["af_xdp", "af_packet"].contains(&network.port.as_str()) {
-            return Err(format!("network.port = {:?}: give \"af_xdp\" or \"af_packet\"", network.port));
-        }
+        own.cpus.validate(&tidemill_graph::allowed_cpus())?;
+        own.expect.validate()?;
+        own.network.validate()?;
         let client = &own.client;
         if !(16..=1400).contains(&client.bytes) {
             return Err(format!("client.bytes = {}: give 16 to 1400", client.bytes));
@@ -350,12 +345,24 @@ impl Read {
                 ));
             }
         }
+        if let Some(policy) = &own.grantor.policy.file {
+            self.has_file("grantor.policy.file", policy)?;
+        }
         if own.phase.is_empty() {
             return Err("phase: there is none: give [[phase]]".into());
         }
         own.phase
             .iter()
             .try_for_each(|phase| self.phase(phase).map_err(|what| format!("phase {:?}: {what}", phase.name)))
+    }
+
+    /// Whether a file that is named there comes into the folder.
+    fn has_file(&self, key: &str, named: &str) -> Result<(), String> {
+        let is_it = |file: &PathBuf| file.file_name().is_some_and(|name| name == named);
+        match Path::new(named).is_absolute() || self.scenario.files.iter().any(is_it) {
+            true => Ok(()),
+            false => Err(format!("{key} = {named:?}: it is none of `files`: name it there, too")),
+        }
     }
 
     fn phase(&self, phase: &Phase) -> Result<(), String> {
@@ -366,10 +373,7 @@ impl Read {
             return Err(format!("newcomers = {}: give at most 1000", phase.newcomers));
         }
         if let Some(Change { policy, .. }) = &phase.change {
-            let is_it = |file: &&PathBuf| file.file_name().is_some_and(|name| name == policy.as_str());
-            self.scenario.files.iter().find(is_it).ok_or_else(|| {
-                format!("change.policy = {policy:?}: it is none of `files`: name it there, too")
-            })?;
+            self.has_file("change.policy", policy)?;
         }
         if !phase.attack.is_empty() && self.scenario.network.port != "af_xdp" {
             return Err("attack: needs network.port = \"af_xdp\"".into());

@@ -7,7 +7,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `file.rs` | the scenario's file |
+//! | `file.rs`, `check.rs` | the scenario's file; its two configurations, checked before anything is made |
 //! | `lab.rs`, `process.rs` | namespaces and cables; the two processes, their configurations, their folder |
 //! | `attack.rs` | attacks |
 //! | `load.rs`, `people.rs` | what those send who mean well; the threads that do it |
@@ -22,6 +22,7 @@
 //! * Goodput is of the datagrams sent in a phase, by number, and in bytes with their IP headers: as a grant counts.
 
 mod attack;
+mod check;
 mod file;
 mod lab;
 mod load;
@@ -36,13 +37,14 @@ use crate::usage;
 use anyhow::{Context, Result, bail};
 use attack::Attacks;
 use clap::Args;
-use file::Read;
 pub(crate) use file::is_scenario;
+use file::{Phase, Read};
 use lab::Lab;
 use people::People;
 use phase::{Outcome, Stage};
 use process::{Configurations, Folder, Tidemill};
 use report::Reporter;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,7 +64,7 @@ use watch::Pair;
 pub(crate) struct ScenarioArgs {
     /// The scenario (TOML)
     scenario: PathBuf,
-    /// Play only the phases of this name; repeatable
+    /// Play only the phases of this name, and not without those before them that change the policy; repeatable
     #[arg(long, value_name = "NAME")]
     phase: Vec<String>,
     /// One JSON object per second, per phase, and at the end
@@ -82,16 +84,31 @@ pub(crate) fn check(path: &Path) -> Result<bool> {
         path.display(),
         read.scenario.phase.len()
     );
+    if cfg!(not(feature = "lua")) {
+        eprintln!(
+            "tidemill: the Grantor and its policies are not checked: this program was built without the feature `lua`"
+        );
+    }
     Ok(true)
 }
 
 /// `tidemill scenario`.
 pub(crate) fn run(args: &ScenarioArgs) -> Result<bool> {
+    // Before there is anything to undo.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, interrupted.clone()).context("cannot watch for signals")?;
+    }
     let mut read = file::read(&args.scenario)?;
     if let Some(name) = args.phase.iter().find(|name| !read.scenario.phase.iter().any(|p| p.name == **name)) {
         return Err(usage(format!("--phase {name:?}: {} has no such phase", args.scenario.display())));
     }
     if !args.phase.is_empty() {
+        if let Some([phase, before]) = without_change(&read.scenario.phase, &args.phase) {
+            return Err(usage(format!(
+                "--phase {phase:?}: it begins with the policy that the phase {before:?} brings: play that, too (--phase {before:?})"
+            )));
+        }
         read.scenario.phase.retain(|phase| args.phase.contains(&phase.name));
     }
     check_plot(args.plot.as_deref())?;
@@ -104,17 +121,25 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<bool> {
     if !status.contains("Uid:\t0\t0") {
         return Err(usage("a scenario makes network namespaces: run it as root"));
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, interrupted.clone()).context("cannot watch for signals")?;
-    }
     let mut reporter = Reporter::new(args.json);
-    let outcomes = play(&read, &mut reporter, &interrupted)?;
+    let outcomes = match play(&read, &mut reporter, &interrupted) {
+        // Ctrl-C ends the commands that we run as well: what they say then is no reason.
+        Err(_) if interrupted.load(Relaxed) => bail!("interrupted"),
+        played => played?,
+    };
     let checks = report::checks(&read.scenario.expect, &outcomes);
     if let Some(plot) = &args.plot {
         reporter.draw(plot, &outcomes)?;
     }
     reporter.summary(&checks)
+}
+
+/// A phase that would begin with another policy than it is written for, as one before it that changes the policy is not played; and that one.
+fn without_change<'a>(phases: &'a [Phase], played: &[String]) -> Option<[&'a str; 2]> {
+    let is_played = |phase: &Phase| played.contains(&phase.name);
+    let skipped = phases.iter().position(|phase| phase.change.is_some() && !is_played(phase))?;
+    let next = phases[skipped..].iter().find(|phase| is_played(phase))?;
+    Some([next.name.as_str(), phases[skipped].name.as_str()])
 }
 
 fn secret() -> Result<[u8; 32]> {
@@ -126,11 +151,7 @@ fn secret() -> Result<[u8; 32]> {
 /// Everything is undone in the reverse order, whatever happens.
 fn play(read: &Read, reporter: &mut Reporter, interrupted: &AtomicBool) -> Result<Vec<Outcome>> {
     let scenario = &read.scenario;
-    let folder = Folder::new()?;
-    for file in &scenario.files {
-        let (from, name) = (read.base.join(file), file.file_name().unwrap_or_default());
-        std::fs::copy(&from, folder.0.join(name)).with_context(|| from.display().to_string())?;
-    }
+    let folder = Folder::of(read)?;
     let configurations = Configurations::new(read, &secret()?);
     folder.write("gatekeeper.toml", &configurations.gatekeeper())?;
     folder.write("grantor.toml", &configurations.grantor(None))?;

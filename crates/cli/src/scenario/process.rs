@@ -23,7 +23,7 @@ pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
     /// Makes one, and removes those whose scenario is gone.
-    pub(super) fn new() -> Result<Folder> {
+    fn new() -> Result<Folder> {
         let all = std::env::temp_dir();
         for entry in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -38,6 +38,16 @@ impl Folder {
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.with_context(|| path.display().to_string())?;
         Ok(Folder(path))
+    }
+
+    /// One with the scenario's files in it.
+    pub(super) fn of(read: &Read) -> Result<Folder> {
+        let folder = Folder::new()?;
+        for file in &read.scenario.files {
+            let (from, name) = (read.base.join(file), file.file_name().unwrap_or_default());
+            std::fs::copy(&from, folder.0.join(name)).with_context(|| from.display().to_string())?;
+        }
+        Ok(folder)
     }
 
     pub(super) fn write(&self, name: &str, text: &str) -> Result<()> {

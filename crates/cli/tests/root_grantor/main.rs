@@ -1,5 +1,5 @@
 //! Gatekeeper and Grantor, both ours, between the kernels of a client and of a server: grants, refusals, a policy that changes under traffic, decisions
-//! taken back, decisions forged. Needs root, and a program built with the feature `lua`.
+//! taken back, decisions forged, more questions than can be answered. Needs root, and a program built with the feature `lua`.
 
 #![cfg(all(target_os = "linux", feature = "lua"))]
 #![allow(clippy::unwrap_used)] // a test may
@@ -13,6 +13,7 @@ mod needs;
 #[path = "../root_wire/net.rs"]
 #[allow(dead_code)] // shared with another test
 mod net;
+mod overload;
 mod pair;
 #[path = "../root_wire/raw.rs"]
 #[allow(dead_code)] // shared with another test

@@ -30,7 +30,7 @@ answers! {
 
     /// What is known of a flow. What its state does not have is none.
     pub struct Flow {
-        /// `request`, `granted`, `declined` or `program`.
+        /// `request`, `granted`, `declined`, `program`, or `revoked`: its Grantor has taken back what was decided, and no packet has come since.
         pub state: String,
         /// Its source.
         pub source: String,

@@ -26,7 +26,7 @@ answers! {
         pub decisions: String,
         /// The tables that it looks addresses up in.
         pub tables: Vec<Table>,
-        /// Gatekeepers that have been heard from.
+        /// Gatekeepers that have asked or probed.
         pub gatekeepers: Vec<Gatekeeper>,
         /// Workers whose policy has ended by a fault; a reload starts it again.
         pub ended: u32,
@@ -52,6 +52,8 @@ answers! {
         pub address: String,
         /// Our address, that it asks.
         pub ours: String,
+        /// Seconds since a probe of its counted; none: no probe has.
+        pub heard_s: Option<f64>,
     }
 
     /// The last questions and their answers.

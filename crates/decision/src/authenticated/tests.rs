@@ -29,6 +29,11 @@ fn header() -> Header {
     Header { direction: Direction::ToGatekeeper, key: 7, stamp, policy_version: 42, time_ns: NOW }
 }
 
+fn a_probe() -> Message {
+    let stamp = Stamp { epoch_s: 1_700_000_000, sequence: 9 };
+    Message::Probe { nonce: 0x0102_0304_0506_0708, known: Known { stamp, version: 1_700_000_002 } }
+}
+
 fn golden() -> (Vec<u8>, Vec<Message>) {
     let bytes = [
         &[2, 1, 0, 7, 0x65, 0x53, 0xf1, 0, 0, 0, 0, 5, 0, 0, 0, 42][..],
@@ -39,9 +44,10 @@ fn golden() -> (Vec<u8>, Vec<Message>) {
         // Below version 42 for 10.1.2.0/24; below 43 for all of IPv6.
         &[8, 24, 0, 0, 0, 0, 0, 42, 10, 1, 2, 0],
         &[9, 0, 0, 0, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        &[16, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8],
+        // Known: stamp 1,700,000,000 and 9, version 1,700,000,002.
+        &[16, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x65, 0x53, 0xf1, 0, 0, 0, 0, 9, 0x65, 0x53, 0xf1, 2],
         &[17, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1],
-        &[0xf2, 0xa0, 0x9a, 0x64, 0xbc, 0x0a, 0xed, 0xb1, 0xea, 0x8b, 0xe4, 0xb4, 0x1d, 0x22, 0xcd, 0x10],
+        &[0x84, 0xea, 0x3e, 0x14, 0x14, 0x50, 0x19, 0x99, 0x37, 0x30, 0x6a, 0x8d, 0x7b, 0xa9, 0x21, 0xd3],
     ];
     let granted =
         Verdict::Granted { rate_kib_s: 2048, expire_s: 60, renew_ms: 45_000, step_ms: 5_000, direct: true };
@@ -50,7 +56,7 @@ fn golden() -> (Vec<u8>, Vec<Message>) {
         Message::Decision(Decision { flow, verdict: granted }),
         Message::Revoke { to: Range::new(address("10.1.2.0"), 24).unwrap(), below: 42 },
         Message::Revoke { to: Range::new(address("::"), 0).unwrap(), below: 43 },
-        Message::Probe { nonce: 0x0102_0304_0506_0708 },
+        a_probe(),
         Message::Answer { nonce: 0x0807_0605_0403_0201 },
     ];
     (bytes.concat(), messages)
@@ -91,11 +97,11 @@ fn golden_bytes_are_written() {
 fn a_golden_probe() {
     let ends = Ends { source: (address("2001:db8::1"), 45232), destination: (address("2001:db8::7"), 41120) };
     let header = Header { direction: Direction::ToGrantor, ..header() };
-    let probe = sealed(&[Message::Probe { nonce: 0x0102_0304_0506_0708 }], &header, &keys(), &ends);
-    assert_eq!(probe.len(), HEADER_LEN + 12 + TAG_LEN);
+    let probe = sealed(&[a_probe()], &header, &keys(), &ends);
+    assert_eq!(probe.len(), HEADER_LEN + PROBE_LEN + TAG_LEN);
     assert_eq!(probe[..2], [2, 2]);
-    let tag = [0x35, 0x27, 0xb6, 0xd4, 0xd9, 0x58, 0x38, 0x9d, 6, 0x88, 0x8a, 9, 0xd8, 0x6f, 0x32, 0xd3];
-    assert_eq!(probe[36..], tag);
+    let tag = [0x90, 0x3d, 0x5e, 0x30, 0x18, 0xd2, 12, 0x1d, 0x1b, 0x12, 0x9c, 0x1a, 0xb9, 0x80, 0xf9, 0xfd];
+    assert_eq!(probe[48..], tag);
 }
 
 /// Every bit of the datagram, and every part of its ends, is under the tag.
@@ -183,7 +189,7 @@ fn keys_change_without_loss() {
 #[test]
 fn a_datagram_takes_what_fits_whole() {
     let messages = golden().1;
-    let lens = [28, 12, 24, 12, 12];
+    let lens = [28, 12, 24, 24, 12];
     for size in 0..160 {
         let mut buffer = vec![0xee; size];
         let Ok(mut writer) = Writer::new(&mut buffer) else {
@@ -248,10 +254,10 @@ fn faults_tell_their_byte() {
         assert_eq!(read.next(), None, "nothing behind a fault");
     }
     for len in 0..body.len() {
-        let whole = [28, 40, 64, 76, 88].iter().filter(|end| **end <= len).count();
+        let whole = [28, 40, 64, 88, 100].iter().filter(|end| **end <= len).count();
         let read: Vec<_> = messages(&body[..len]).collect();
         assert!(read[..whole].iter().all(Result::is_ok) && read.len() <= whole + 1, "{len}");
-        assert_eq!(read.len() == whole, [0, 28, 40, 64, 76].contains(&len), "{len}");
+        assert_eq!(read.len() == whole, [0, 28, 40, 64, 88].contains(&len), "{len}");
     }
 }
 

@@ -28,6 +28,7 @@ fn mistakes_name_their_line_and_no_secret() {
         (format!("\n1 {}", "a".repeat(63)), "line 2: no secret"),
         (format!("1 {}g", "a".repeat(63)), "line 1: no secret"),
         (format!("1 {}é", "a".repeat(62)), "line 1: no secret"),
+        (line("1", '0'), "line 1: a secret of zeros, which anybody can guess: give a number"),
         (line("1", 'a') + &line("1", 'b'), "line 2: there is a key 1 already"),
         (long, "line 9: more than 8 keys"),
     ] {

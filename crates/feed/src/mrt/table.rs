@@ -25,6 +25,7 @@ pub(crate) fn load(
     builder: &mut Builder,
 ) -> Result<(), FeedError> {
     let mut reader = Reader { options, builder, peers: Vec::new(), seen: PeersSeen::default(), taken: false };
+    let mut number = 0;
     loop {
         let read = match records.next() {
             Ok(None) => break,
@@ -44,6 +45,11 @@ pub(crate) fn load(
         };
         if let Err(fault) = read {
             reader.builder.counts.tolerate(options.skip_wrong, records.error(fault))?;
+        }
+        number += 1;
+        if let Some(most) = options.most.filter(|most| number > *most) {
+            let fault = FileFault::TooLong { most };
+            return Err(FeedError::File { file: records.file().into(), fault });
         }
     }
     reader.seen.check(options.peer, reader.taken, records.file())

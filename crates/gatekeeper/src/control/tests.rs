@@ -5,6 +5,7 @@ use crate::config::{DefaultAction, PolicyConfig, ProbesConfig};
 use crate::decision::Verdict;
 use crate::decision::keys::KeyText;
 use crate::gate::{Fate, Now, Seen};
+use crate::mail::{By as Version, Revocation};
 use crate::nodes::solicitor::{OUTPUTS, Solicitor};
 use crate::seat::Seat;
 use crate::tag::{Tag, UNPLACED};
@@ -299,6 +300,58 @@ fn the_worker_that_asked_makes_the_flow_where_all_tables_are_full() {
     // It goes where packets make no flows, so nobody gives way yet.
     assert_eq!([counts(&workers[0]), counts(&workers[1])], [[0, 2, 0], [1, 1, 0]]);
     assert!(matches!(workers[1].judge(&rules, START, &[(5, HERE)])[0], Fate::Granted(_)));
+}
+
+/// What a Grantor has taken back is not shown as if it held, though no packet has come since.
+#[test]
+fn a_silent_flow_is_shown_as_revoked() {
+    let (domain, mut control) = control(&section(200), 1);
+    let mut workers = workers(&control, 1);
+    let reader = domain.register();
+    let (fib, choices) = control.v4.policies.views();
+    let choices = || choices.get(&reader);
+    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+    let fates = workers[0].judge(&rules, START, &[(5, HERE)]);
+    let Fate::Request(Tag { grantor, .. }) = fates[0] else { panic!("{fates:?}") };
+    let verdict =
+        Verdict::Granted { rate_kib_s: 1024, expire_s: 60, renew_ms: 50_000, step_ms: 1000, direct: false };
+    let by = |version| Version { grantor, version };
+    let letter = |version| Letter {
+        source: 5,
+        destination: HERE,
+        verdict,
+        make: true,
+        grantor: Some(grantor),
+        by: Some(by(version)),
+    };
+    let revoke = |version, to| Revocation { below: by(version), to };
+    let of = |control: &mut GatekeeperControl| {
+        let flow = control.flow(&Addresses::V4 { src: 5, dst: HERE }, START)[0].state_name();
+        (flow, control.flows(&Wanted::default(), START).flows[0].state_name())
+    };
+    assert_eq!(control.v4.post.send(&letter(41)), 0);
+    workers[0].tick(&rules, START);
+    assert_eq!(of(&mut control), ("granted", "granted"));
+    // Of another destination.
+    assert_eq!(control.v4.post.revoke(&revoke(42, Some((9, 9)))), 0);
+    workers[0].tick(&rules, START);
+    assert_eq!(of(&mut control), ("granted", "granted"));
+    assert_eq!(control.v4.post.revoke(&revoke(42, None)), 0);
+    // While somebody looks the worker waits for nobody, and comes back.
+    let looks = control.v4.workers[0].revoked.clone();
+    let looking = looks.lock().unwrap();
+    assert!(workers[0].seat.tick(START, 60 * SECOND, &rules).is_some_and(|due_ns| due_ns < START + SECOND));
+    drop(looking);
+    assert_eq!(of(&mut control), ("granted", "granted"));
+    workers[0].tick(&rules, START);
+    assert_eq!(of(&mut control), ("revoked", "revoked"));
+    let of_state = |state: &str| Wanted { state: Some(state.into()), ..Wanted::default() };
+    let count = |control: &GatekeeperControl, state| control.flows(&of_state(state), START).flows.len();
+    assert_eq!((count(&control, "revoked"), count(&control, "granted")), (1, 0));
+    // By the version of now.
+    assert_eq!(control.v4.post.send(&letter(42)), 0);
+    workers[0].tick(&rules, START);
+    assert_eq!(of(&mut control), ("granted", "granted"));
 }
 
 /// One line for each that was dropped of, whoever dropped it: two gates and a solicitor.

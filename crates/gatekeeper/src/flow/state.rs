@@ -149,6 +149,8 @@ pub enum Shown {
         /// Nanoseconds until it expires.
         left_ns: u64,
     },
+    /// Its Grantor has taken back what was decided, and no packet has come since: the next one asks. A state does not know that by itself.
+    Revoked,
 }
 
 /// A flow's program.

@@ -262,6 +262,7 @@ impl DecisionNode {
         if peer.pulse.behind_ns.load(Ordering::Relaxed) != 0 {
             peer.pulse.behind_ns.store(0, Ordering::Relaxed);
         }
+        peer.heard(header.policy_version);
         let (mut taken, mut refused, mut whole) = (0, 0, true);
         for message in opened {
             let counts = match message {

@@ -4,8 +4,8 @@
 //!  outer packet --> question --> Judge ...... answer --> inner packet: on to its destination, or policy-refused, policy-failed
 //!       '--> kept: slots ---------------------------'--> decision: the Gatekeeper's box --once per turn--> one datagram
 //! ```
-//! - As many packets wait as `grantor.policy.queue` says; what finds no room is dropped as `ask-queue-full`. A packet waits `wait_ms` at most: then the fail-safe is its
-//!   answer ([`Judge`]).
+//! - As many packets wait as `grantor.policy.queue` says; what finds no room is dropped as `ask-queue-full`. A packet waits `wait_ms` at most ([`Judge`]): then it is
+//!   dropped as `policy-failed`, and nothing is said, for nobody has judged its flow (`unjudged`). The fail-safe is for those at whom the policy failed.
 //! - **A renewal loses nothing by a failure**: its flow has a grant, and the Gatekeeper has let the packet pass. Where the policy does not answer, or there is no room to ask, the
 //!   packet goes on, nothing is said, and the grant holds until it expires (`unrenewed`). An eighth of the room is for renewals, so that strangers cannot take it all.
 //! - Questions of one signature are merged where they are answered: in the engine, which sees what other turns have asked too.
@@ -41,8 +41,6 @@ const LOOKUPS: [u8; 2] = [2, 3];
 const SETTLED: usize = 128;
 /// Messages of the control side that are sent in one turn.
 const ORDERS: usize = 64;
-/// The outer code point of a packet that has a grant, and asks for its renewal.
-const RENEWAL: u8 = 2;
 /// One place of so many is kept for renewals.
 const FOR_RENEWALS: usize = 8;
 
@@ -102,7 +100,7 @@ pub(crate) fn factory(control: &GrantorControl) -> impl Fn(usize) -> Ask + Send 
 
 /// What is made of an answer: no failure takes anything from a flow that has a grant.
 fn spared(question: &Question, answer: Answer) -> Answer {
-    if question.dscp == RENEWAL && answer.failure.is_some() {
+    if question.is_renewal() && answer.failure.is_some() {
         return Answer { decision: answer::Decision::None, forward: true, ..answer };
     }
     answer
@@ -136,7 +134,7 @@ impl Ask {
             counters.one(if congested { Counter::Congested } else { Counter::Malformed });
             return Verdict::Drop(reason);
         }
-        let renewal = question.dscp == RENEWAL;
+        let renewal = question.is_renewal();
         let spare = if renewal { 0 } else { slots.len() / FOR_RENEWALS };
         let ticket = free.last().copied().filter(|_| free.len() > spare);
         let (Some(judge), Some(ticket)) = (judge, ticket) else {
@@ -209,12 +207,12 @@ fn tell(
 /// What becomes of the packet.
 fn verdict(counters: &mut Counters, slot: &Slot, answer: &Answer) -> Verdict {
     let on = Verdict::Next(u8::from(slot.peer.ours.is_ipv6()));
-    if answer.failure.is_some() {
-        if slot.question.dscp == RENEWAL {
+    if let Some(failure) = answer.failure {
+        if slot.question.is_renewal() {
             counters.one(Counter::Unrenewed);
             return on;
         }
-        counters.one(Counter::FailSafe);
+        counters.one(if failure.is_unjudged() { Counter::Unjudged } else { Counter::FailSafe });
     }
     if answer.forward {
         counters.one(Counter::Forwarded);

@@ -1,7 +1,10 @@
 //! Outer packets through the three nodes in an engine: what goes on, what is asked, what is dropped and under which name, what Gatekeepers are told. The
 //! policy is asked in line, so every run is the same.
 
-use crate::control::{GrantorControl, Orders, Preparation, Run};
+mod clock;
+
+use crate::answer::Failure;
+use crate::control::{GrantorControl, Orders, Preparation, Revoked, Run};
 use crate::section::GrantorSection;
 use crate::tally::Counter;
 use crate::voice::{Peer, Voice};
@@ -12,7 +15,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Packet, Pool};
-use tidemill_decision::authenticated::{Header, Message, Range, Writer};
+use tidemill_decision::authenticated::{Header, Known, Message, Range, Writer};
 use tidemill_decision::keys::{Direction, Ends, Keyring};
 use tidemill_decision::replay::Stamp;
 use tidemill_decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT, Verdict as Said};
@@ -76,6 +79,11 @@ fn outer(gatekeeper: &str, dscp: u8, ecn: u8, inner: &[u8]) -> Vec<u8> {
 }
 
 fn probe(keys: &str, source: &str, port: u16, time_ns: u64) -> Vec<u8> {
+    probe_telling(Known::default(), keys, source, port, time_ns)
+}
+
+/// A probe whose sender knows this of us.
+fn probe_telling(known: Known, keys: &str, source: &str, port: u16, time_ns: u64) -> Vec<u8> {
     let v6 = usize::from(source.contains(':'));
     let keys = Keyring::parse(keys).unwrap();
     let ends = Ends { source: (ip(source), port), destination: (ip(OURS[v6]), GRANTOR_PORT) };
@@ -83,7 +91,7 @@ fn probe(keys: &str, source: &str, port: u16, time_ns: u64) -> Vec<u8> {
     let header = Header { direction: Direction::ToGrantor, key: 0, stamp, policy_version: 0, time_ns };
     let mut buffer = [0; 100];
     let mut writer = Writer::new(&mut buffer).unwrap();
-    writer.push(&Message::Probe { nonce: 77 }).unwrap();
+    writer.push(&Message::Probe { nonce: 77, known }).unwrap();
     let payload = writer.seal(&keys, &header, &ends);
     let pseudo = match (ends.source.0, ends.destination.0) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => Pseudo::V4 { src, dst },
@@ -243,6 +251,13 @@ fn heard(ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
 }
 
 fn heard_by(version: u64, ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
+    let (header, destination, messages) = read(ip, now_ns);
+    assert_eq!(u64::from(header.policy_version), version);
+    (destination, messages)
+}
+
+/// Its header, whom it goes to, what it says.
+fn read(ip: &[u8], now_ns: u64) -> (Header, IpAddr, Vec<Message>) {
     let v6 = ip[0] >> 4 == 6;
     let (source, destination, at): (IpAddr, IpAddr, usize) = if v6 {
         let packet = ipv6::Packet::new_checked(ip).unwrap();
@@ -256,10 +271,9 @@ fn heard_by(version: u64, ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
     assert_eq!((datagram.src_port(), datagram.dst_port()), (GRANTOR_PORT, GATEKEEPER_PORT));
     let ends = Ends { source: (source, GRANTOR_PORT), destination: (destination, GATEKEEPER_PORT) };
     let header = Header::read(datagram.payload(), Direction::ToGatekeeper).unwrap();
-    assert_eq!(u64::from(header.policy_version), version);
     let keys = Keyring::parse(&key()).unwrap();
     let opened = keys.open(&header, datagram.payload(), &ends, (now_ns, SECOND)).unwrap();
-    (destination, opened.map(Result::unwrap).collect())
+    (header, destination, opened.map(Result::unwrap).collect())
 }
 
 fn flow(v6: usize) -> Addresses {
@@ -594,7 +608,8 @@ fn a_broken_script_changes_nothing_and_a_good_one_begins_a_version() {
     let prepared = bench.control.prepare(&section("")).unwrap().read().unwrap();
     assert!(bench.control.commit(prepared, START).unwrap());
     assert_eq!(bench.control.version(START), version + 1);
-    assert_eq!(bench.control.revoke(None, START).unwrap(), (version + 2, 0));
+    let nobody = Revoked { version: version + 2, told: Vec::new(), unheard: Vec::new() };
+    assert_eq!(bench.control.revoke(None, START).unwrap(), nobody);
 }
 
 /// Who hears nothing for some seconds hears of a revocation all the same; one that takes back as much is said in its place.
@@ -606,7 +621,7 @@ fn a_revocation_is_said_again_and_again() {
     for ms in (0..60_000).step_by(100) {
         let now_ns = START + ms * 1_000_000;
         if ms == 0 || ms == 30_000 || ms == 30_100 {
-            assert_eq!(bench.control.revoke(None, now_ns).unwrap().1, 1);
+            assert_eq!(bench.control.revoke(None, now_ns).unwrap().unheard, [ip(GATE[0])]);
         }
         bench.control.poll(now_ns);
         let heard = std::iter::from_fn(|| bench.control.orders.queue.pop());
@@ -617,9 +632,9 @@ fn a_revocation_is_said_again_and_again() {
     assert_eq!(said, wanted);
 }
 
-/// A policy that hangs costs its packets `wait_ms`, then they get the fail-safe; the worker waits for nobody.
+/// A policy that hangs costs its packets `wait_ms`; the worker waits for nobody. Nobody has judged these flows, so there is no fail-safe for them: they ask again.
 #[test]
-fn a_policy_that_hangs_gets_the_fail_safe() {
+fn about_whom_a_policy_says_nothing_in_time_nothing_is_decided() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("p.lua"), "function decide(q) while true do end end").unwrap();
     let domain = Domain::new();
@@ -628,13 +643,15 @@ fn a_policy_that_hangs_gets_the_fail_safe() {
     let control =
         GrantorControl::new(&section(more), folder.path(), 1, &domain, run, Arc::new(|_: &str| ())).unwrap();
     let mut bench = Bench { domain, control, folder, raise_ns: None, said: Vec::new() };
-    let (_, out) = bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
-    assert_eq!(out[0], ("ip4", inner(0, 1, 0)));
-    let verdict =
-        Said::Granted { rate_kib_s: 5, expire_s: 60, renew_ms: 45_000, step_ms: 1000, direct: false };
-    let decision = Message::Decision(Decision { flow: flow(0), verdict });
-    assert_eq!(heard(&out[1].1, START), (ip(GATE[0]), vec![decision]));
-    assert_eq!(bench.control.counters().get(Counter::FailSafe), 1);
+    let request = outer(GATE[0], 41, 0, &inner(0, 1, 0));
+    let renewal = outer(GATE[0], 2, 0, &inner(0, 2, 0));
+    let (snapshot, out) = bench.run(vec![(START, vec![request, renewal])]);
+    assert_eq!(out, [("ip4", inner(0, 2, 0))], "the renewal's packet, and no decision");
+    assert_eq!(snapshot.ledger().dropped_for(DropReason::PolicyFailed), 1);
+    let counters = bench.control.counters();
+    let counts = [Counter::Unjudged, Counter::Unrenewed, Counter::FailSafe, Counter::Decisions];
+    assert_eq!(counts.map(|count| counters.get(count)), [1, 1, 0, 0]);
+    assert_eq!(bench.control.counts().failed(Failure::Late), 2);
 }
 
 /// Whatever bits are wrong: the books balance (`run` sees to it), nobody panics, and nothing of a stranger's goes on.

@@ -66,6 +66,11 @@ impl Engine {
         &self.around
     }
 
+    /// How many different questions the last batch had.
+    pub(crate) fn distinct(&self) -> usize {
+        self.merged.len()
+    }
+
     /// Takes the place of another engine of a policy of the same name: what that one's script remembers in maps that it keeps goes over to those of the
     /// same names and sizes, at once.
     pub(crate) fn succeed(&self, before: &Engine) {

@@ -65,7 +65,7 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 /// What engines live in: shared by all of a Grantor.
 #[derive(Clone)]
 pub struct Surroundings {
-    /// The time.
+    /// The time, which is that of the packets, too.
     pub clock: Clock,
     /// What loading a script is timed by: a real clock, also where the other stands still.
     pub loading: Clock,

@@ -240,7 +240,7 @@ impl State {
     /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.
     ///
     /// It takes at most `2 * questions * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
-    /// together, so that one slow question does not take them with it. What is not asked by then is a timeout.
+    /// together, so that one slow question does not take them with it. What is not asked by then is late.
     pub(crate) fn ask(
         &mut self,
         now_ns: u64,
@@ -297,7 +297,8 @@ impl State {
                 deadline_ns = clock.saturating_add(limits.time_ns);
             }
             if over || went.spent {
-                let failure = if went.spent { Failure::Memory } else { Failure::Timeout };
+                // Those have taken no time themselves: nobody has judged them.
+                let failure = if went.spent { Failure::Memory } else { Failure::Late };
                 let what = if went.spent { "memory" } else { "time" };
                 let message = || format!("{}: no {what} left for the questions behind it", limits.name);
                 (first..count).for_each(|at| each(at, Err(Fault { failure, message: message() })));
@@ -390,6 +391,13 @@ fn root(error: &Error) -> &Error {
 /// The longest message, in characters: scripts can make them as long as they like.
 const MESSAGE_MAX: usize = 200;
 
+/// A message without a place in the prelude, which whoever wrote the script has not seen.
+fn without_prelude(line: &str) -> &str {
+    let behind =
+        line.strip_prefix("prelude:").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    behind.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line)
+}
+
 /// The error in one line that begins with the script's name, with the line number where there is one.
 fn message(error: &Error, script: &str) -> String {
     let text = match root(error) {
@@ -397,14 +405,17 @@ fn message(error: &Error, script: &str) -> String {
         Error::SyntaxError { message, .. } => message.clone(),
         other => other.to_string(),
     };
-    let line = text.lines().next().unwrap_or_default();
+    let mut lines = text.lines();
+    let line = without_prelude(lines.next().unwrap_or_default());
+    let at = |line: &str| {
+        let behind = line.trim_start().strip_prefix(script)?.strip_prefix(':')?;
+        let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
+        (!number.is_empty()).then(|| format!("{script}:{number}: "))
+    };
+    // Who called whom stands behind the message of what Lua raised, and beside that of what we did.
     let place = match error {
-        Error::CallbackError { traceback, .. } => traceback.lines().find_map(|line| {
-            let behind = line.trim_start().strip_prefix(script)?.strip_prefix(':')?;
-            let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
-            (!number.is_empty()).then(|| format!("{script}:{number}: "))
-        }),
-        _ => None,
+        Error::CallbackError { traceback, .. } => traceback.lines().find_map(at),
+        _ => lines.find_map(at),
     };
     let named = line.starts_with(script);
     let place = if named { String::new() } else { place.unwrap_or_else(|| format!("{script}: ")) };

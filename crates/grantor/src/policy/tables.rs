@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_feed::{LabelBy, LoadOptions, NextHopName, Synthetic};
 use tidemill_lpm::{Algorithm, Domain, Fib, Label, Rib, Table};
 
+/// Lines, or MRT records, of a table at most: several times what the Internet's table has. A small file that is compressed may hold any number.
+pub const LINES_MAX: u64 = 1 << 23;
+
 /// One table.
 pub struct PrefixTable {
     v4: Arc<dyn Fib<u32>>,
@@ -27,8 +30,12 @@ impl PrefixTable {
         if std::fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.file_type().is_fifo()) {
             return Err(PolicyError::config("policy", format!("{name}: a device or a folder, and no file")));
         }
-        let options =
-            LoadOptions { label_by: column, synthetic: Synthetic::Single, ..LoadOptions::default() };
+        let options = LoadOptions {
+            label_by: column,
+            synthetic: Synthetic::Single,
+            most: Some(LINES_MAX),
+            ..LoadOptions::default()
+        };
         let loaded = tidemill_feed::load(path, &options)?;
         let mut values = vec![0; 1];
         for (label, value) in loaded.labels.iter() {
@@ -192,6 +199,9 @@ mod tests {
         assert!(error("words.txt", "value").contains("words.txt: the value eth0 is no whole number"));
         assert!(error("bad.txt", "value").contains("bad.txt:2"), "{}", error("bad.txt", "value"));
         assert!(error("none.txt", "value").contains("none.txt"));
+        std::fs::write(folder.path().join("long.txt"), "#\n".repeat(LINES_MAX as usize + 1)).unwrap();
+        let long = error("long.txt", "value");
+        assert!(long.contains("long.txt: more than 8388608 lines or records"), "{long}");
         for path in ["/etc/passwd", "../a.txt", "x/../../a", ""] {
             assert!(error(path, "value").contains("in the configuration's folder"), "{path}");
         }

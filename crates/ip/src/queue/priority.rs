@@ -121,9 +121,28 @@ impl<T> PriorityQueue<T> {
     #[inline]
     pub fn pop(&mut self) -> Option<(u8, T)> {
         let level = self.highest()?;
-        let ends = &mut self.ends[level as usize];
+        self.take(level).map(|item| (level, item))
+    }
+
+    /// The item that [`pop`](Self::pop) would take.
+    #[inline]
+    pub fn peek(&self) -> Option<&T> {
+        self.oldest(self.highest()?)
+    }
+
+    /// The item that has waited longest at a level.
+    #[inline]
+    pub fn oldest(&self, level: u8) -> Option<&T> {
+        let at = self.ends.get(usize::from(level))?.oldest;
+        self.slots.get(at as usize)?.item.as_ref()
+    }
+
+    /// Takes it.
+    #[inline]
+    pub fn take(&mut self, level: u8) -> Option<T> {
+        let ends = self.ends.get_mut(usize::from(level))?;
         let at = ends.oldest;
-        let slot = &mut self.slots[at as usize];
+        let slot = self.slots.get_mut(at as usize)?;
         let newer = slot.newer;
         let item = slot.item.take();
         slot.newer = self.free;
@@ -136,14 +155,7 @@ impl<T> PriorityQueue<T> {
         } else {
             self.slots[newer as usize].older = NONE;
         }
-        item.map(|item| (level, item))
-    }
-
-    /// The item that [`pop`](Self::pop) would take.
-    #[inline]
-    pub fn peek(&self) -> Option<&T> {
-        let level = self.highest()?;
-        self.slots[self.ends[level as usize].oldest as usize].item.as_ref()
+        item
     }
 
     #[inline]
@@ -235,6 +247,12 @@ mod tests {
                         prop_assert_eq!(queue.pop(), model.pop());
                     }
                 }
+                if number % 7 == 3 {
+                    let level = (number % 6) as u8;
+                    let first = model.waiting.iter().position(|(at, _)| *at == level);
+                    prop_assert_eq!(queue.oldest(level).copied(), first.map(|at| model.waiting[at].1));
+                    prop_assert_eq!(queue.take(level), first.map(|at| model.waiting.remove(at).1));
+                }
                 let levels = || model.waiting.iter().map(|(level, _)| *level);
                 prop_assert_eq!(queue.len(), model.waiting.len());
                 prop_assert_eq!((queue.lowest(), queue.highest()), (levels().min(), levels().max()));
@@ -264,6 +282,7 @@ mod tests {
         let mut queue = PriorityQueue::new(4);
         (0..4).for_each(|_| assert_eq!(queue.push(200, item.clone()), Pushed::Kept));
         assert_eq!((queue.highest(), queue.capacity()), (Some(63), 4));
+        assert!(queue.oldest(64).is_none() && queue.take(64).is_none());
         drop(queue);
         assert_eq!(std::rc::Rc::strong_count(&item), 1);
     }

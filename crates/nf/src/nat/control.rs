@@ -164,7 +164,7 @@ pub(crate) fn take<A: Family<E, S, T>, const E: usize, const S: usize, const T: 
 /// IPv4's half.
 pub(crate) type Half4 = Half<u32, 1, 2, 4>;
 /// IPv6's half.
-pub(crate) type Half6 = Half<u128, 3, 3, 7>;
+pub(crate) type Half6 = Half<u128, 3, 5, 5>;
 
 /// The control side of a NAT. Workers hold views of what it publishes, and never wait for it.
 pub struct NatControl {
@@ -508,7 +508,7 @@ impl NatControl {
         if let (Some(half), Some(of)) = (&self.v4, <u32 as Family<1, 2, 4>>::of_ip(address)) {
             known(&half.plan, &rules.owners4, of, port, &mut roles);
         }
-        if let (Some(half), Some(of)) = (&self.v6, <u128 as Family<3, 3, 7>>::of_ip(address)) {
+        if let (Some(half), Some(of)) = (&self.v6, <u128 as Family<3, 5, 5>>::of_ip(address)) {
             known(&half.plan, &rules.owners6, of, port, &mut roles);
         }
         roles

@@ -10,8 +10,9 @@
 //!
 //! | step | cost |
 //! |---|---|
-//! | a packet of a session | two lookups (mapping, session), one record, two words written; three lookups for the first one of a session from outside |
-//! | a new session | the same and an insertion; with address-dependent filtering two |
+//! | a packet of a session, from inside | one lookup, two words written |
+//! | the same from outside | two lookups (mapping, session), one record, two words written |
+//! | a new session | two lookups, one record, and an insertion; with address-dependent filtering two |
 //! | a new mapping | three insertions more, and a search for a port: 1,025 words at most |
 //!
 //! Invariants, held by `tests/nat`: an outside endpoint is one inside endpoint's; a mapping has a session, or is static; counts of sessions,

@@ -8,7 +8,7 @@ use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::state::Piece;
 use std::net::Ipv6Addr;
 use tidemill_burst::DropReason;
-use tidemill_wire::checksum::{self, Pseudo, for_udp, update_u16};
+use tidemill_wire::checksum::{self, Pseudo, fold, for_udp, update_u16};
 use tidemill_wire::{Protocol, icmpv4, icmpv6, ipv4};
 
 const TCP_HEADER: usize = 20;
@@ -47,6 +47,7 @@ pub(crate) struct Quote<A> {
     pub(crate) destination: Endpoint<A>,
 }
 
+#[inline(always)]
 fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     if let Some(two) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *two = value.to_be_bytes();
@@ -116,6 +117,61 @@ fn icmp_upper<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize
     }
 }
 
+/// Where the address of an end lies in the header.
+#[inline(always)]
+fn address_at<A: InHeader>(side: Side) -> usize {
+    match side {
+        Side::Source => A::SOURCE,
+        Side::Destination => A::SOURCE + A::BYTES,
+    }
+}
+
+/// Where the port of an end and the checksum lie behind the IP header.
+#[inline(always)]
+fn port_and_check(proto: Proto, side: Side) -> (usize, usize) {
+    match (proto, side) {
+        (Proto::Tcp, Side::Source) => (0, 16),
+        (Proto::Tcp, Side::Destination) => (2, 16),
+        (Proto::Udp, Side::Source) => (0, 6),
+        (Proto::Udp, Side::Destination) => (2, 6),
+        (Proto::Icmp, _) => (4, 2),
+    }
+}
+
+/// A checksum after the sum of what it covers grew by this much.
+#[inline(always)]
+fn updated(check: u16, difference: u64) -> u16 {
+    !fold(u64::from(!check) + difference)
+}
+
+/// Gives one end of a packet another endpoint, as [`rewrite`] does; of a packet that was read, and has all that is to be changed: `old` is what
+/// that end is now.
+#[inline]
+pub(crate) fn replace<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    ip: &mut [u8],
+    upper: usize,
+    proto: Proto,
+    side: Side,
+    old: Endpoint<A>,
+    new: Endpoint<A>,
+) {
+    let (port_at, check_at) = port_and_check(proto, side);
+    let Some((header, rest)) = ip.split_at_mut_checked(upper) else { return };
+    let header = header.get_mut(..A::SOURCE + 2 * A::BYTES);
+    let (Some(header), Some(rest)) = (header, rest.get_mut(..port_at.max(check_at) + 2)) else { return };
+    let difference = old.address.difference(new.address);
+    new.address.write(&mut header[address_at::<A>(side)..]);
+    if !A::V6 {
+        put_u16(header, 10, updated(u16_at(header, 10).unwrap_or(0), difference));
+    }
+    put_u16(rest, port_at, new.port);
+    // ICMP for IPv4 does not cover the addresses.
+    let covered = if proto != Proto::Icmp || A::V6 { difference } else { 0 };
+    let before = u16_at(rest, check_at).unwrap_or(0);
+    let check = updated(before, covered + u64::from(!old.port) + u64::from(new.port));
+    put_u16(rest, check_at, if proto == Proto::Udp { for_udp(before, check) } else { check });
+}
+
 /// Gives one end of a packet another address; with `proto` also another port, and puts the checksums right. Without: of a later
 /// fragment, or where there are no ports.
 #[inline]
@@ -126,27 +182,17 @@ pub(crate) fn rewrite<A: Family<E, S, T>, const E: usize, const S: usize, const 
     side: Side,
     new: Endpoint<A>,
 ) {
-    let at = match side {
-        Side::Source => A::SOURCE,
-        Side::Destination => A::SOURCE + A::BYTES,
-    };
-    let Some(place) = ip.get_mut(at..) else { return };
-    let old = A::read(place);
+    let Some(place) = ip.get_mut(address_at::<A>(side)..) else { return };
+    let difference = A::read(place).difference(new.address);
     new.address.write(place);
     if !A::V6
         && let Some(check) = u16_at(ip, 10)
     {
-        put_u16(ip, 10, old.updated(new.address, check));
+        put_u16(ip, 10, updated(check, difference));
     }
     let Some(proto) = proto else { return };
     let Some(bytes) = ip.get_mut(upper..) else { return };
-    let (port_at, check_at) = match (proto, side) {
-        (Proto::Tcp, Side::Source) => (0, 16),
-        (Proto::Tcp, Side::Destination) => (2, 16),
-        (Proto::Udp, Side::Source) => (0, 6),
-        (Proto::Udp, Side::Destination) => (2, 6),
-        (Proto::Icmp, _) => (4, 2),
-    };
+    let (port_at, check_at) = port_and_check(proto, side);
     let Some(port) = u16_at(bytes, port_at) else { return };
     put_u16(bytes, port_at, new.port);
     // A quote may end before it.
@@ -154,7 +200,7 @@ pub(crate) fn rewrite<A: Family<E, S, T>, const E: usize, const S: usize, const 
     let mut check = update_u16(before, port, new.port);
     // ICMP for IPv4 does not cover the addresses.
     if proto != Proto::Icmp || A::V6 {
-        check = old.updated(new.address, check);
+        check = updated(check, difference);
     }
     put_u16(bytes, check_at, if proto == Proto::Udp { for_udp(before, check) } else { check });
 }

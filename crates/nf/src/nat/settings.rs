@@ -157,7 +157,7 @@ impl<A: Copy + Into<u128>> Deterministic<A> {
 /// Bytes that the tables of one worker take when they are full: of `mappings`, and of `sessions`. A family without an address in the pool has none.
 pub fn table_bytes(section: &NatSection) -> [f64; 2] {
     type V4 = State<u32, 1, 2, 4>;
-    type V6 = State<u128, 3, 3, 7>;
+    type V6 = State<u128, 3, 5, 5>;
     let has = |v6: bool| section.pool.iter().any(|text| text.contains(':') == v6);
     let (mappings, sessions) = (section.mappings as f64, section.sessions as f64);
     let remotes = section.filtering == Filtering::AddressDependent;
@@ -209,7 +209,7 @@ pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Che
     }
     one_vrf(interfaces, &inside, &outside)?;
     let (pool4, pool6) = pool(section)?;
-    let (v4, v6) = (plan::<u32, 1, 2, 4>(section, pool4)?, plan::<u128, 3, 3, 7>(section, pool6)?);
+    let (v4, v6) = (plan::<u32, 1, 2, 4>(section, pool4)?, plan::<u128, 3, 5, 5>(section, pool6)?);
     let owner = |address: IpAddr| match interfaces.iter().find(|interface| interface.has(address)) {
         None => Ok(Whose::Pool),
         Some(interface) if interface.owner == Owner::Us => Ok(Whose::Ours),

@@ -8,8 +8,9 @@
 //!
 //! * A **mapping** belongs to an inside endpoint and a protocol, whatever it sends to (endpoint-independent: RFC 4787 REQ-1, RFC 5382 REQ-1,
 //!   RFC 5508 REQ-1). It is found by what it is and by what it looks like, and lives as long as one of its sessions does.
-//! * A **session** belongs to a mapping and a remote endpoint. It is made by packets from inside; from outside only where that has a right
-//!   to come in and must be followed: a TCP connection, anything to a static mapping. What those may take is in `follow.rs`.
+//! * A **session** belongs to a mapping and a remote endpoint. It is found by what its packets show inside, and says itself what they look like
+//!   outside. It is made by packets from inside; from outside only where that has a right to come in and must be followed: a TCP
+//!   connection, anything to a static mapping. What those may take is in `follow.rs`.
 //! * A **static** mapping of a port is there from the start. An address that is one host's whole gets mappings whose port is the inside port,
 //!   also by packets from outside.
 //! * A mapping is **kept** by sessions that were begun from inside, or answered from there. One that is not lets nobody new in.
@@ -24,7 +25,7 @@ mod saved;
 mod shown;
 mod statics;
 
-pub(crate) use ahead::Ask;
+pub(crate) use ahead::{Ask, Known};
 pub use saved::Saved;
 pub(crate) use saved::save;
 pub use shown::{Shown, show};
@@ -35,7 +36,7 @@ use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::ports::Ports;
 use crate::nat::settings::{Plan, Times};
 use crate::nat::tcp::Tcp;
-use ahead::{Ahead, Hint};
+use ahead::Ahead;
 use follow::Begins;
 use hosts::Hosts;
 use std::collections::VecDeque;
@@ -170,8 +171,8 @@ pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: us
     unnoted: u64,
     dead: Vec<Dead<A>>,
     ahead: Box<Ahead<A, E, S>>,
-    /// Of the packet that is being looked at.
-    hint: Option<Hint>,
+    /// The place in the burst of the packet that is being looked at.
+    turn: Option<usize>,
     /// Sessions that have ended: with it, and with entries moved, slots may be others'.
     ended: u64,
 }
@@ -248,7 +249,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             unnoted: 0,
             dead: Vec::with_capacity(STEP * LANES),
             ahead: Box::new(Ahead::new()),
-            hint: None,
+            turn: None,
             ended: 0,
             secret: keyed(6) as u64,
             drawn: 0,
@@ -335,9 +336,15 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         Some(self.outside.state(slot) as u32)
     }
 
+    /// The key of a mapping's session with a remote endpoint.
+    fn session_of(&self, mapping: u32, remote: Endpoint<A>) -> Key<S> {
+        let Mapping { proto, inside, .. } = self.mappings[mapping as usize];
+        A::session(proto, inside, remote)
+    }
+
     /// Whether a mapping has a session with this remote endpoint now.
     fn has_session(&self, now_ms: u64, mapping: u32, remote: Endpoint<A>) -> bool {
-        let slot = self.find_session(&A::session(mapping, remote));
+        let slot = self.find_session(&self.session_of(mapping, remote));
         slot.is_some_and(|slot| self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms)
     }
 
@@ -407,7 +414,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             || match self.plan.filtering {
                 Filtering::EndpointIndependent => true,
                 Filtering::AddressDependent => {
-                    let key = A::session(mapping, Endpoint { port: 0, ..remote });
+                    let key = self.session_of(mapping, Endpoint { port: 0, ..remote });
                     self.remotes.find(self.remotes.hasher().hash(&key), &key).is_some()
                 }
                 Filtering::AddressAndPortDependent => false,
@@ -442,14 +449,15 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             None => Err(DropReason::NatUnasked),
         };
         let is_datagram = matches!(piece, Piece::Udp | Piece::Reply);
-        let mapping = match (found, self.statics.address_of(inside.address)) {
-            (Ok(mapping), _) => mapping,
-            // What a whole address looks like is known without a mapping.
-            (Err(_), Some(address)) if is_datagram => {
+        let mapping = match found {
+            Ok(mapping) => mapping,
+            Err(reason) => {
+                // What a whole address looks like is known without a mapping.
+                let address = self.statics.address_of(inside.address).filter(|_| is_datagram);
+                let address = address.ok_or(reason)?;
                 self.unnoted += 1;
                 return Ok(Endpoint { address, ..inside });
             }
-            (Err(reason), _) => return Err(reason),
         };
         let Mapping { outside, sort, .. } = self.mappings[mapping as usize];
         // What a static mapping sends may be answers to datagrams that found no place: they must not use up its host's sessions.

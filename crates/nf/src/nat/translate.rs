@@ -9,13 +9,15 @@
 //! | a later fragment | the addresses that its first one got |
 //! | without ports, of a host that has a whole address | that address |
 
+mod ahead;
+
 use crate::header::{Fragment, Header};
 use crate::nat::counters::{Counter, Counters};
 use crate::nat::fragments::{Fragments, Known, Token, Whole};
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::packet::{Quote, Side, Upper, header, quote, rewrite, seal, upper};
 use crate::nat::settings::{Plan, Times, Whose};
-use crate::nat::state::{Ask, Piece, Refused, Saved, Share, State};
+use crate::nat::state::{Piece, Refused, Saved, Share, State};
 use tidemill_burst::DropReason;
 use tidemill_flow::table::SizeError;
 
@@ -88,7 +90,7 @@ pub struct Nat<A: Family<E, S, T>, const E: usize, const S: usize, const T: usiz
 /// NAT of IPv4.
 pub type Nat4 = Nat<u32, 1, 2, 4>;
 /// NAT of IPv6.
-pub type Nat6 = Nat<u128, 3, 3, 7>;
+pub type Nat6 = Nat<u128, 3, 5, 5>;
 
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> Nat<A, E, S, T> {
     /// For one worker; see [`State::new`].
@@ -152,37 +154,6 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// It does not fit, or belongs to another worker.
     pub fn restore(&mut self, now: &Now<'_>, saved: &Saved<A>) -> Result<(), DropReason> {
         self.state.restore(now.ms, now.times, saved)
-    }
-
-    /// Looks up what a burst will ask, all at once. Call it before the burst's packets are [translated](Self::translate_next), with each of them in
-    /// order; at most [`BURST`](tidemill_burst::BURST).
-    pub fn look_ahead<'a>(&mut self, packets: impl Iterator<Item = (Way, &'a [u8])>) {
-        self.state.look_ahead(packets.zip(0_u8..=u8::MAX).filter_map(|((way, ip), place)| {
-            let header = header::<A>(ip)?;
-            if header.fragment.is_some() {
-                return None;
-            }
-            let Upper::Piece(piece, from, to) = upper::<A, E, S, T>(ip, &header).ok()? else { return None };
-            let out = match way {
-                Way::Leaving => true,
-                Way::ToPool => false,
-                Way::Hairpin | Way::Own => return None,
-            };
-            let source = Endpoint { address: header.source, port: from };
-            let destination = Endpoint { address: header.destination, port: to };
-            let (near, far) = if out { (source, destination) } else { (destination, source) };
-            let remote = Endpoint { port: remote_port(piece, far.port), ..far };
-            Some((place, Ask { proto: piece.proto(), out, near, remote }))
-        }));
-    }
-
-    /// As [`translate`](Self::translate), of the packet at this place of the burst that was looked at ahead.
-    #[inline]
-    pub fn translate_next(&mut self, place: usize, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
-        self.state.turn_to(Some(place));
-        let fate = self.translate(now, way, ip);
-        self.state.turn_to(None);
-        fate
     }
 
     /// Translates `ip`, a packet from its IP header on that has come to this worker, in place. Where it is not translated its bytes are as

@@ -276,7 +276,7 @@ both! {
 
 #[test]
 fn one_link_leaves_room_for_the_others() {
-    let mut lab = Lab::<u128, 3, 3, 7>::with(|plan| {
+    let mut lab = Lab::<u128, 3, 5, 5>::with(|plan| {
         (plan.sessions, plan.network_sessions, plan.host_sessions) = (1000, 750, 100);
         (plan.mappings, plan.network_mappings) = (1000, 300);
     });

@@ -6,6 +6,7 @@
 mod allocations;
 #[macro_use]
 mod packets;
+mod ahead;
 mod floods;
 mod malformed;
 mod model;

@@ -636,7 +636,7 @@ fn run<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>(seed: u6
 fn random_packets_and_time_as_the_model_has_it() {
     let mut seen = [0; 4];
     for seed in 0..24 {
-        let (v4, v6) = (run::<u32, 1, 2, 4>(seed, 4000), run::<u128, 3, 3, 7>(seed + 1000, 1500));
+        let (v4, v6) = (run::<u32, 1, 2, 4>(seed, 4000), run::<u128, 3, 5, 5>(seed + 1000, 1500));
         (0..4).for_each(|i| seen[i] += v4[i] + v6[i]);
     }
     // Passed, new, refused, nowhere to put: of all enough to mean something.
@@ -649,6 +649,6 @@ fn random_packets_and_time_as_the_model_has_it() {
 fn long_random_walks() {
     for seed in 0..2000 {
         run::<u32, 1, 2, 4>(seed, 20_000);
-        run::<u128, 3, 3, 7>(seed, 5000);
+        run::<u128, 3, 5, 5>(seed, 5000);
     }
 }

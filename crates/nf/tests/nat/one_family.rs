@@ -17,8 +17,8 @@ fn rfc8200_fragments_of_one_packet_may_go_on_with_other_headers() {
     sent.extend_from_slice(&plain[40..]);
     sent[4..6].copy_from_slice(&((plain.len() - 40 + 8) as u16).to_be_bytes());
     for order in [[0, 1, 2], [1, 0, 2]] {
-        let mut lab = Lab::<u128, 3, 3, 7>::new(plan(1));
-        let pieces = fragments::<u128, 3, 3, 7>(&sent, 160, 7);
+        let mut lab = Lab::<u128, 3, 5, 5>::new(plan(1));
+        let pieces = fragments::<u128, 3, 5, 5>(&sent, 160, 7);
         let mut waited = None;
         for at in order {
             match lab.send(Way::Leaving, &pieces[at]) {
@@ -39,9 +39,9 @@ fn rfc8200_fragments_of_one_packet_may_go_on_with_other_headers() {
         assert!(waited.is_none());
     }
     // What is there twice is seen: the first one's bytes begin at its options.
-    let mut lab = Lab::<u128, 3, 3, 7>::new(plan(1));
+    let mut lab = Lab::<u128, 3, 5, 5>::new(plan(1));
     let (pieces, others) =
-        (fragments::<u128, 3, 3, 7>(&sent, 160, 7), fragments::<u128, 3, 3, 7>(&sent, 152, 7));
+        (fragments::<u128, 3, 5, 5>(&sent, 160, 7), fragments::<u128, 3, 5, 5>(&sent, 152, 7));
     assert!(matches!(lab.send(Way::Leaving, &pieces[0]).0, Fate::First(..)));
     assert_eq!(lab.send(Way::Leaving, &others[1]).0, Fate::Drop(DropReason::NatFragmentRefused));
 }
@@ -102,7 +102,7 @@ fn rfc7422_ports_of_customers_networks_are_one_workers() {
     let first = 0xfd00 << 112;
     let rule = Deterministic { first, own_bits: 64, hosts: 64, ports: 2000, from: 1024, each: 32 };
     let of = |customer: u128, n: u128| first + (customer << 64) + n;
-    let mut plan = plan::<u128, 3, 3, 7>(2);
+    let mut plan = plan::<u128, 3, 5, 5>(2);
     plan.deterministic = Some(rule);
     for customer in 0..64 {
         let (at, ports) = rule.of_host(of(customer, 7)).unwrap();

@@ -8,7 +8,7 @@ macro_rules! both {
         fn $name() {
             fn test<$a: Net<E, S, T>, const E: usize, const S: usize, const T: usize>() $body
             test::<u32, 1, 2, 4>();
-            test::<u128, 3, 3, 7>();
+            test::<u128, 3, 5, 5>();
         }
     )*};
 }
@@ -55,7 +55,7 @@ impl Net<1, 2, 4> for u32 {
     const KINDS: [u8; 4] = [8, 0, 3, 11];
 }
 
-impl Net<3, 3, 7> for u128 {
+impl Net<3, 5, 5> for u128 {
     fn inside(n: u8) -> u128 {
         0xfd00 << 112 | u128::from(n)
     }

@@ -33,7 +33,7 @@ use traffic::{Flood, TRAFFIC, Traffic};
     traffic   the five traffic cases of HALO's Figure 3 through the whole switch between two ports in memory, on one core: rates, and the time\n            \
     of a packet by layer (io, parse, exact, megaflow, rules, actions). few: 10,000 flows, 1 rule; many-1: 100,000 flows, 1 rule;\n            \
     many-10: a million flows, 10 rules; rules-100k and rules-1M: 20 rules\n  \
-    caches    the keys of these five, by the caches alone: the switch's (cache), without signatures (cache-plain), HALO's baseline (cuckoo)
+    caches    the keys of these five, by the caches alone: the switch's (cache), mask by mask (cache-plain), HALO's baseline (cuckoo)
   \
     sets      lookups of each structure on ClassBench sets and their traces (--rules, --data; without them on made-up sets)\n  \
     updates   changes of rules a second on these sets, published one by one (kups) and 64 at once (kups_64), while a reader on\n            \

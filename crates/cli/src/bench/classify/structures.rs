@@ -25,7 +25,7 @@ pub(super) enum Kind {
     TupleMergeScalar,
     /// The switch's caches, and behind them the structure that the set gets
     Cache,
-    /// These caches without signatures
+    /// These caches without filters and signatures: mask by mask
     CachePlain,
     /// HALO's baseline of them: cuckoo hashing with optimistic versions
     Cuckoo,
@@ -179,8 +179,9 @@ pub(super) fn build(
             Box::new(Linear(Oracle::new(rules), rules.len() * size_of::<tidemill_classify::Rule>()))
         }
         Kind::Cache | Kind::CachePlain => {
-            let signatures = if kind == Kind::Cache { settings.signatures } else { 0 };
-            let settings = Settings { signatures, ..settings };
+            let plain = kind == Kind::CachePlain;
+            let signatures = if plain { 0 } else { settings.signatures };
+            let settings = Settings { signatures, filters: !plain, ..settings };
             let domain = Domain::new();
             let mut live = LiveRules::new(&domain, Grouping::for_set(rules), rules.len() + 1);
             for (_, rule) in rules.iter() {

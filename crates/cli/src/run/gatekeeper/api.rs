@@ -100,6 +100,7 @@ fn line(line: &FlowLine) -> gate::Flow {
         Shown::Program { number, left_ns } => {
             (flow.program, flow.expires_s) = (Some(number), Some(seconds(left_ns)));
         }
+        Shown::Revoked => {}
     }
     flow
 }
@@ -114,10 +115,10 @@ fn policy(line: &PolicyLine) -> gate::Policy {
 
 fn flows(gatekeeper: &Gatekeeper, query: &gate::FlowsQuery) -> Result<gate::Flows, ApiError> {
     if let Some(state) = query.state.as_deref()
-        && !["request", "granted", "declined", "program"].contains(&state)
+        && !["request", "granted", "declined", "program", "revoked"].contains(&state)
     {
         return Err(ApiError::bad_request(format!(
-            "state {state:?}: give request, granted, declined or program"
+            "state {state:?}: give request, granted, declined, program or revoked"
         )));
     }
     let cursor = query

@@ -18,6 +18,7 @@ use std::thread::Scope;
 use std::time::Duration;
 use tidemill_control::Registry;
 use tidemill_control::schema::Table;
+use tidemill_grantor::section::remarks;
 use tidemill_grantor::{Counter, GrantorControl, GrantorSection, PolicyError, Run};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
@@ -52,6 +53,10 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     }
     let control = make(&opening.trouble, config, name, base, config.run.workers, domain, run)?;
     let (router, ports, state) = router::make(opening)?;
+    router.with_control(|router| {
+        let remarks = remarks(control.section(), &router.settings().interfaces);
+        remarks.iter().for_each(|remark| opening.trouble.note("grantor", remark));
+    });
     let role = Arc::new(Grantor { router, control: Mutex::new(control), trouble: opening.trouble.clone() });
     Ok(Open { role, ports, state })
 }
@@ -61,6 +66,8 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let (router, domain, routes) = router::check_control(config, name)?;
     let folder = Path::new(name).parent().map(PathBuf::from).unwrap_or_default();
     let control = make(&Arc::default(), config, name, &folder, 1, &domain, Run::Repeatable)?;
+    let remarks = remarks(control.section(), &router.settings().interfaces);
+    remarks.iter().for_each(|remark| eprintln!("tidemill: {name}: {remark}"));
     let mut graph = tidemill_router::graph(&router);
     tidemill_grantor::splice(&mut graph, &control);
     router::check_flowspec(&mut graph, config, &domain, &router);

@@ -1,11 +1,13 @@
 //! Probes of Grantors: worker 0's node sends a round of them, in order, every interval; answers are heard by whoever gets them.
 //!
+//! A probe also tells the Grantor what is known of it, for one whose clock has gone back over a start ([`Known`](crate::decision::authenticated::Known)).
+//!
 //! A probe goes from our address at the back and port 45232 to the Grantor's port 41120, under our first key, and is looked up like any packet of
 //! ours. A worker without packets is woken for a round only while answers have come in the last [`UNHEARD`] rounds: where nobody sends and nobody
 //! answers there is nothing to choose, and what is driven by a capture comes to its end. Any packet goes on with it. At most [`AT_ONCE`] go at a time, so the rounds of very many Grantors take longer than the interval.
 
 use crate::counters::{Counter, Counters};
-use crate::decision::authenticated::{HEADER_LEN, Header, Message, TAG_LEN, Writer};
+use crate::decision::authenticated::{HEADER_LEN, Header, Message, PROBE_LEN, TAG_LEN, Writer};
 use crate::decision::keys::{Direction, Ends, Keyring};
 use crate::decision::replay::Stamps;
 use crate::decision::{GATEKEEPER_PORT, GRANTOR_PORT};
@@ -24,8 +26,6 @@ const AT_ONCE: usize = 64;
 const PAUSE_NS: u64 = 1_000_000;
 /// Rounds for which a worker is woken though nobody answers.
 const UNHEARD: u32 = 16;
-/// Bytes of a probe: its header, itself, its tag.
-const PROBE_LEN: usize = HEADER_LEN + 12 + TAG_LEN;
 
 /// What the sender of probes knows.
 #[derive(Debug)]
@@ -107,7 +107,8 @@ impl Prober {
                 policy_version: 0,
                 time_ns: cx.now_ns,
             };
-            let Some(packet) = probe(cx, settings, keys, &header, &ends, nonce) else { continue };
+            let message = Message::Probe { nonce, known: peer.known() };
+            let Some(packet) = probe(cx, settings, keys, &header, &ends, &message) else { continue };
             counters.one(Counter::Probes);
             cx.emit(output, packet);
         }
@@ -124,11 +125,11 @@ fn probe(
     keys: &Keyring,
     header: &Header,
     ends: &Ends,
-    nonce: u64,
+    message: &Message,
 ) -> Option<Packet> {
-    let mut payload = [0; PROBE_LEN];
+    let mut payload = [0; HEADER_LEN + PROBE_LEN + TAG_LEN];
     let mut writer = Writer::new(&mut payload).ok()?;
-    writer.push(&Message::Probe { nonce }).ok()?;
+    writer.push(message).ok()?;
     let payload = writer.seal(keys, header, ends);
     let interface = settings.behind[usize::from(ends.source.0.is_ipv6())];
     datagram(cx, ends.source, ends.destination, interface, payload)

@@ -1,8 +1,10 @@
 //! Datagrams through the node in an engine: what counts, what is refused and under which name, what reaches the workers' mailboxes.
 
+mod clock;
+
 use super::*;
 use crate::config::{Action, GatekeeperSection, PolicyConfig, ProbesConfig};
-use crate::decision::authenticated::{Range, TAG_LEN, Writer};
+use crate::decision::authenticated::{Known, Range, TAG_LEN, Writer};
 use crate::decision::interoperable;
 use crate::decision::keys::{KeyText, Keyring};
 use crate::decision::replay::Stamp;
@@ -282,7 +284,8 @@ fn every_refusal_has_its_name() {
     };
     let (refused, forged) = (DropReason::DecisionRefused, DropReason::DecisionForged);
     let late = |time_ns| sealed(&ring(1), GRANTOR, header(5, 0, time_ns), &[declined("203.0.113.9")]);
-    let probe = || sealed(&ring(1), GRANTOR, header(5, 1, START), &[Message::Probe { nonce: 1 }]);
+    let question = Message::Probe { nonce: 1, known: Known::default() };
+    let probe = || sealed(&ring(1), GRANTOR, header(5, 1, START), &[question]);
     let mut bytes = good().payload;
     bytes.truncate(24 + TAG_LEN - 1);
     for (what, sent, counter, reason) in [
@@ -491,6 +494,11 @@ fn ticks(from_ns: u64, count: u64, step_ns: u64) -> Vec<(u64, Vec<Sent>)> {
 
 /// The probes among what was sent: when, to whom, under which nonce.
 fn probes(sent: &[(u64, Vec<u8>)]) -> Vec<(u64, IpAddr, u64)> {
+    asked(sent).into_iter().map(|(now_ns, grantor, nonce, _)| (now_ns, grantor, nonce)).collect()
+}
+
+/// The same with what they tell.
+fn asked(sent: &[(u64, Vec<u8>)]) -> Vec<(u64, IpAddr, u64, Known)> {
     let mut probes = Vec::new();
     for (now_ns, frame) in sent {
         let ip = &frame[14..];
@@ -517,8 +525,9 @@ fn probes(sent: &[(u64, Vec<u8>)]) -> Vec<(u64, IpAddr, u64)> {
             Ends { source: (pseudo.src(), GATEKEEPER_PORT), destination: (pseudo.dst(), GRANTOR_PORT) };
         let header = Header::read(udp.payload(), Direction::ToGrantor).unwrap();
         let opened = ring(1).open(&header, udp.payload(), &ends, (*now_ns, SECOND)).unwrap();
-        let [Ok(Message::Probe { nonce })] = opened.collect::<Vec<_>>()[..] else { panic!("no probe") };
-        probes.push((*now_ns, pseudo.dst(), nonce));
+        let opened: Vec<_> = opened.collect();
+        let [Ok(Message::Probe { nonce, known })] = opened[..] else { panic!("no probe") };
+        probes.push((*now_ns, pseudo.dst(), nonce, known));
     }
     probes
 }

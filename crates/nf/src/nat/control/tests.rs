@@ -246,7 +246,7 @@ fn a_million_entries_of_each_family_are_each_their_own_here_and_elsewhere() {
         "192.0.2.0-192.0.2.31",
         |n| 0x0a00_0001 + n,
     );
-    a_million::<u128, 3, 3, 7>(
+    a_million::<u128, 3, 5, 5>(
         |control| control.v6.as_ref().unwrap(),
         "2001:db8::/123",
         |n| 0xfd00 << 112 | u128::from(n) << 64 | 1,

@@ -19,7 +19,7 @@ use super::{
     insert,
 };
 use crate::nat::config::Filtering;
-use crate::nat::ip::{About, Endpoint, Family, Proto};
+use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::settings::Times;
 use crate::nat::tcp::{Tcp, flag};
 use tidemill_burst::DropReason;
@@ -39,6 +39,61 @@ pub(super) enum Begins {
 /// Notes of connections that wait for an answer that one packet looks at to find a place.
 const TRIES: usize = 16;
 
+/// What a packet makes of its session.
+pub(super) struct Noted {
+    /// The two words of the session's state that change, as they are with it.
+    pub(super) words: [u64; 2],
+    /// What else is to be done.
+    pub(super) turn: Option<Turn>,
+}
+
+/// A session that was begun from outside comes to count otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// As one that was answered.
+    Answered,
+    /// As one that was answered no longer.
+    Denied,
+}
+
+/// What a packet makes of the two words of a session that lives; `is_dynamic`: whether its mapping is, asked where that matters.
+#[inline]
+pub(super) fn note(
+    [first, packets]: [u64; 2],
+    now_ms: u64,
+    times: &Times,
+    piece: Piece,
+    out: bool,
+    is_dynamic: impl FnOnce() -> bool,
+) -> Noted {
+    let (mut until_ms, mut low, mut turn) = (first >> TIME_SHIFT, first & 0xffff, None);
+    match piece {
+        Piece::Tcp(flags) => {
+            let before = Tcp(low as u8);
+            // Who is outside keeps no session of a dynamic mapping that nobody inside has answered, nor one that is over.
+            let keeps = out || packets == 0 || before.is_answered() || !is_dynamic();
+            if keeps || !before.is_closed() || Tcp::is_anew(flags) {
+                let tcp = before.after(flags, out);
+                if low & (FROM_OUTSIDE | ANSWERED) == FROM_OUTSIDE && tcp.is_proven() {
+                    turn = Some(Turn::Answered);
+                } else if low & ANSWERED != 0 && (tcp.is_finished() || (out && flags & flag::RST != 0)) {
+                    // So a server tells forged handshakes from others: it has heard nothing of this one. And who has hung up holds no place.
+                    turn = Some(Turn::Denied);
+                }
+                low = low & !0xff | u64::from(tcp.0);
+                until_ms = if keeps { now_ms + tcp.timeout_ms(times) } else { until_ms };
+            }
+        }
+        // The first packet counts whoever sent it.
+        Piece::Udp if out || times.inbound_refresh || packets == 0 => until_ms = now_ms + times.udp_ms,
+        Piece::Request => until_ms = now_ms + times.icmp_ms,
+        Piece::Udp | Piece::Reply => {}
+    }
+    let (sent, came) = ((packets >> 32) as u32, packets as u32);
+    let (sent, came) = if out { (sent.saturating_add(1), came) } else { (sent, came.saturating_add(1)) };
+    Noted { words: [until_ms << TIME_SHIFT | low, u64::from(sent) << 32 | u64::from(came)], turn }
+}
+
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> State<A, E, S, T> {
     /// Notes a packet in its session, which is made if the packet `begins` one and there is none.
     #[allow(clippy::too_many_arguments)] // a packet is that
@@ -52,7 +107,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         out: bool,
         begins: Option<Begins>,
     ) -> Result<(), DropReason> {
-        let key = A::session(mapping, remote);
+        let key = self.session_of(mapping, remote);
         let slot = match self.find_session(&key) {
             Some(slot) if self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms => slot,
             over => {
@@ -67,39 +122,25 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 self.begin(mapping, remote, key, begins == Begins::Inside)?
             }
         };
-        let [first, packets] = [self.sessions.word(slot, 0), self.sessions.word(slot, 1)];
-        let (mut until_ms, mut low) = (first >> TIME_SHIFT, first & 0xffff);
-        match piece {
-            Piece::Tcp(flags) => {
-                let before = Tcp(low as u8);
-                // Who is outside keeps no session of a dynamic mapping that nobody inside has answered, nor one that is over.
-                let keeps = out || packets == 0 || before.is_answered() || !self.is_dynamic(mapping);
-                if keeps || !before.is_closed() || Tcp::is_anew(flags) {
-                    let tcp = before.after(flags, out);
-                    if low & (FROM_OUTSIDE | ANSWERED) == FROM_OUTSIDE && tcp.is_proven() {
-                        self.answer(mapping, remote.address)?;
-                        low |= ANSWERED;
-                    } else if low & ANSWERED != 0 && (tcp.is_finished() || (out && flags & flag::RST != 0)) {
-                        // So a server tells forged handshakes from others: it has heard nothing of this one. And who has hung up holds no place.
-                        low = low & !(ANSWERED | SERIAL) | self.deny(mapping, remote.address, key);
-                    }
-                    low = low & !0xff | u64::from(tcp.0);
-                    until_ms = if keeps { now_ms + tcp.timeout_ms(times) } else { until_ms };
-                }
+        let words = [self.sessions.word(slot, 0), self.sessions.word(slot, 1)];
+        let Noted { words: [mut first, packets], turn } =
+            note(words, now_ms, times, piece, out, || self.is_dynamic(mapping));
+        match turn {
+            None => {}
+            Some(Turn::Answered) => {
+                self.answer(mapping, remote.address)?;
+                first |= ANSWERED;
             }
-            // The first packet counts whoever sent it.
-            Piece::Udp if out || times.inbound_refresh || packets == 0 => until_ms = now_ms + times.udp_ms,
-            Piece::Request => until_ms = now_ms + times.icmp_ms,
-            Piece::Udp | Piece::Reply => {}
+            Some(Turn::Denied) => {
+                first = first & !(ANSWERED | SERIAL) | self.deny(mapping, remote.address, key);
+            }
         }
-        self.sessions.set_word(slot, 0, until_ms << TIME_SHIFT | low);
-        let (sent, came) = ((packets >> 32) as u32, packets as u32);
-        let (sent, came) = if out { (sent.saturating_add(1), came) } else { (sent, came.saturating_add(1)) };
-        self.sessions.set_word(slot, 1, u64::from(sent) << 32 | u64::from(came));
+        self.sessions.set_word(slot, 0, first);
+        self.sessions.set_word(slot, 1, packets);
         Ok(())
     }
 
-    fn is_dynamic(&self, mapping: u32) -> bool {
+    pub(super) fn is_dynamic(&self, mapping: u32) -> bool {
         self.mappings[mapping as usize].sort == Sort::Dynamic
     }
 
@@ -155,8 +196,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         } else {
             self.datagrams += 1;
         }
-        let Mapping { proto, inside, outside, .. } = self.mappings[mapping as usize];
-        self.sessions.set_state(slot, A::state([head, 0], &About { proto, inside, outside }));
+        let outside = self.mappings[mapping as usize].outside;
+        self.sessions.set_state(slot, A::state([head, 0], mapping, outside));
         Ok(slot)
     }
 
@@ -198,10 +239,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         if !is_it || head & (FROM_OUTSIDE | ANSWERED) != FROM_OUTSIDE {
             return;
         }
-        self.sessions.remove(hash, &key);
+        let Some(state) = self.sessions.remove(hash, &key) else { return };
         self.ended = self.ended.wrapping_add(1);
         self.evicted += 1;
-        let (mapping, remote) = A::of_session(&key);
+        let ((mapping, _), (_, _, remote)) = (A::of_state(&state), A::of_session(&key));
         self.settle(mapping, remote.address, head);
         self.unmap_idle(mapping);
     }
@@ -285,7 +326,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// A session keeps a mapping, and has the filter let its remote address in.
     fn keep(&mut self, mapping: u32, address: A) -> Result<(), DropReason> {
         if self.plan.filtering == Filtering::AddressDependent {
-            let key = A::session(mapping, Endpoint { address, port: 0 });
+            let key = self.session_of(mapping, Endpoint { address, port: 0 });
             let hash = self.remotes.hasher().hash(&key);
             let slot = insert(&mut self.remotes, hash, &key).ok_or(DropReason::NatTableFull)?;
             let count = self.remotes.word(slot, 0);
@@ -302,7 +343,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 
     fn let_go(&mut self, mapping: u32, address: A) {
         if self.plan.filtering == Filtering::AddressDependent {
-            let key = A::session(mapping, Endpoint { address, port: 0 });
+            let key = self.session_of(mapping, Endpoint { address, port: 0 });
             let hash = self.remotes.hasher().hash(&key);
             if let Some(slot) = self.remotes.find(hash, &key) {
                 match self.remotes.word(slot, 0) {
@@ -354,7 +395,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 if state[0] >> TIME_SHIFT > now_ms || dead.len() == dead.capacity() {
                     return Swept::Stays;
                 }
-                let (mapping, remote) = A::of_session(key);
+                let ((mapping, _), (_, _, remote)) = (A::of_state(&state), A::of_session(key));
                 dead.push((mapping, remote.address, state[0]));
                 Swept::Goes
             });

@@ -33,10 +33,10 @@ pub(crate) fn save<A: Family<E, S, T>, const E: usize, const S: usize, const T: 
     key: &Key<S>,
     state: &[u64; T],
 ) -> Option<Saved<A>> {
-    let about = A::about(state);
+    let about = A::about(key, state);
     Some(Saved {
         about,
-        remote: A::of_session(key).1,
+        remote: A::of_session(key).2,
         left_ms: (state[0] >> TIME_SHIFT).checked_sub(now_ms).filter(|left_ms| *left_ms > 0)?,
         tcp: if about.proto == Proto::Tcp { state[0] as u8 } else { 0 },
         from_outside: state[0] & FROM_OUTSIDE != 0,
@@ -93,7 +93,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         from_outside: bool,
         answered: bool,
     ) -> Result<Slot, DropReason> {
-        let key = A::session(mapping, remote);
+        let key = self.session_of(mapping, remote);
         if self.find_session(&key).is_some() {
             return Err(DropReason::NatUnmapped);
         }

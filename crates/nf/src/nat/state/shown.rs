@@ -29,12 +29,11 @@ pub fn show<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     key: &Key<S>,
     state: &[u64; T],
 ) -> Shown<A> {
-    let (mapping, remote) = A::of_session(key);
-    let about = A::about(state);
+    let about = A::about(key, state);
     Shown {
-        mapping,
+        mapping: A::of_state(state).0,
         about,
-        remote,
+        remote: A::of_session(key).2,
         until_ms: state[0] >> TIME_SHIFT,
         tcp: (about.proto == Proto::Tcp).then(|| Tcp(state[0] as u8).name()),
         from_outside: state[0] & FROM_OUTSIDE != 0,
