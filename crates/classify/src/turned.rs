@@ -16,7 +16,12 @@ impl Turned {
         Turned { words: [[0; GROUP]; WORDS], there: 0 }
     }
 
-    /// A word of these keys, which are the same ones each time; 0 where there is no key.
+    /// Other keys come: of those before none is there.
+    pub(crate) fn clear(&mut self) {
+        self.there = 0;
+    }
+
+    /// A word of these keys, which are the same ones each time. Where there is no key there is anything.
     #[inline(always)]
     pub(crate) fn word(&mut self, word: usize, keys: &[Key]) -> &[u64; GROUP] {
         self.turn(word, keys);
@@ -26,8 +31,10 @@ impl Turned {
     /// The same of two words.
     #[inline(always)]
     pub(crate) fn two(&mut self, words: [usize; 2], keys: &[Key]) -> [&[u64; GROUP]; 2] {
-        words.iter().for_each(|&word| self.turn(word, keys));
-        words.map(|word| &self.words[word])
+        let [a, b] = words;
+        self.turn(a, keys);
+        self.turn(b, keys);
+        [&self.words[a], &self.words[b]]
     }
 
     #[inline(always)]

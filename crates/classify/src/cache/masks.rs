@@ -91,12 +91,17 @@ impl Masks {
         self.asked < self.most && !self.free.is_empty()
     }
 
+    #[inline(always)]
     fn used_at(&self, number: u16) -> Option<&Used> {
         self.slots.get(usize::from(number)).and_then(Option::as_ref)
     }
 
+    #[inline(always)]
     pub(super) fn mask(&self, number: u16) -> &Mask {
-        self.used_at(number).map_or(&Mask::NONE, |used| &used.mask)
+        match self.used_at(number) {
+            Some(used) => &used.mask,
+            None => &Mask::NONE,
+        }
     }
 
     /// Whether it has not given way.
@@ -142,6 +147,7 @@ impl Masks {
         Some(number)
     }
 
+    #[inline(always)]
     pub(super) fn used(&self, number: u16) {
         if let Some(used) = self.used_at(number) {
             used.hits.set(used.hits.get().saturating_add(1));

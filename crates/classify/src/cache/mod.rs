@@ -151,6 +151,7 @@ pub struct Cache {
     /// Of exact matches, of megaflows.
     tries: [Tries; 2],
     near: Near,
+    scratch: Box<Scratch>,
     counters: CacheCounters,
 }
 
@@ -165,6 +166,27 @@ impl std::fmt::Debug for Cache {
 struct Open {
     places: [u8; GROUP],
     len: usize,
+}
+
+/// A group's probes: written before they are read, in each round.
+struct Scratch {
+    turned: Turned,
+    asked: [Asked; GROUP],
+    masked: [FlowKey<8>; GROUP],
+    hashes: [u64; GROUP],
+    slots: [Option<Slot>; GROUP],
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch {
+            turned: Turned::new(),
+            asked: [Asked::default(); GROUP],
+            masked: [FlowKey([0; 8]); GROUP],
+            hashes: [0; GROUP],
+            slots: [None; GROUP],
+        }
+    }
 }
 
 /// A key's place in the batch, the mask that it is asked for, and that one's place in the order.
@@ -233,6 +255,7 @@ impl Cache {
             hasher,
             tries: Default::default(),
             near: Near::default(),
+            scratch: Box::default(),
             counters: CacheCounters::default(),
         })
     }
@@ -506,23 +529,26 @@ impl Cache {
         open: &mut Open,
         out: &mut [D::Decision],
     ) -> u64 {
-        let (of_keys, masks) = (open.len, self.masks.order().len());
-        let (mut asking, mut next, mut turned) = (open.bits(), [0; GROUP], Turned::new());
+        let Cache { megaflows: table, masks, scratch, counters, hasher, .. } = self;
+        let (of_keys, all) = (open.len, masks.order().len());
+        let (mut asking, mut next, mut left) = (open.bits(), [0; GROUP], 0);
+        scratch.turned.clear();
         let (mut emptied, mut probes, mut depth, mut filters) = (false, 0, 0, 0);
         for round in 1.. {
-            let (mut asked, mut masked) = ([Asked::default(); GROUP], [FlowKey([0; 8]); GROUP]);
-            let n = self.may_have((keys, &mut turned), asking, &next, (&mut asked, &mut masked));
+            if asking == 0 {
+                break;
+            }
+            let (n, nowhere) = may_have(masks, keys, asking, &next, scratch);
+            left |= nowhere;
             if n == 0 {
                 break;
             }
-            let (mut hashes, mut slots) = ([0; GROUP], [None; GROUP]);
-            self.hasher.hash_batch(&masked[..n], &mut hashes[..n]);
-            self.megaflows.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
+            let Scratch { asked, masked, hashes, slots, .. } = &mut **scratch;
+            hasher.hash_batch(&masked[..n], &mut hashes[..n]);
+            table.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
             probes += n;
             asking = 0;
-            let Cache { megaflows: table, counters, masks, .. } = self;
             let mut signatures = self.signatures.as_mut().zip(whole);
-            let mut done = 0_u32;
             for (at, &Asked { place, number, order }) in asked[..n].iter().enumerate() {
                 let i = usize::from(place);
                 next[i] = order + 1;
@@ -536,7 +562,6 @@ impl Cache {
                         if let Some((signatures, whole)) = &mut signatures {
                             signatures.put(whole[i], number);
                         }
-                        done |= 1 << i;
                         filters += usize::from(next[i]);
                         depth += round;
                         continue;
@@ -550,45 +575,17 @@ impl Cache {
                 }
                 asking |= 1 << i;
             }
-            open.retain(|_, i| done >> i & 1 == 0);
         }
+        open.len = 0;
+        open.add(left);
         depth += (filters / A_PROBE as usize) as u64;
-        self.near.came_to(of_keys, probes, filters + open.len * masks);
+        self.near.came_to(of_keys, probes, filters + open.len * all);
         self.counters.probes += probes as u64;
         self.counters.megaflow_hits += (of_keys - open.len) as u64;
         if emptied {
             self.masks.drop_empty();
         }
         depth
-    }
-
-    /// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through, and the key under that; how many have one.
-    #[inline(always)]
-    fn may_have(
-        &self,
-        (keys, turned): (&[Key], &mut Turned),
-        mut of: u32,
-        next: &[u16; GROUP],
-        (asked, masked): (&mut [Asked; GROUP], &mut [FlowKey<8>; GROUP]),
-    ) -> usize {
-        let (filters, masks, mut n) = (self.masks.filters(), self.masks.order(), 0);
-        for (order, &number) in (0..).zip(masks) {
-            // With one mask there is nothing to choose.
-            let may = if masks.len() == 1 { of } else { filters.let_through(number, keys, of, turned) };
-            let mask = self.masks.mask(number);
-            for i in bits_of(may) {
-                if order >= next[i] {
-                    of &= !(1 << i);
-                    masked[n] = numbered(&keys[i], mask, number);
-                    asked[n] = Asked { place: i as u8, number, order };
-                    n += 1;
-                }
-            }
-            if of == 0 {
-                break;
-            }
-        }
-        n
     }
 
     /// Keeps a decision as a megaflow, if there is room. With the hash of the whole key its signature is kept, too.
@@ -694,6 +691,37 @@ impl Cache {
         }
         counts
     }
+}
+
+/// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through, and the key under that; how many have one, and which
+/// have none.
+#[inline(always)]
+fn may_have(
+    masks: &Masks,
+    keys: &[Key],
+    mut of: u32,
+    next: &[u16; GROUP],
+    scratch: &mut Scratch,
+) -> (usize, u32) {
+    let (filters, all, mut n) = (masks.filters(), masks.order(), 0);
+    for (order, &number) in (0..).zip(all) {
+        if of == 0 {
+            break;
+        }
+        // With one mask there is nothing to choose.
+        let may =
+            if all.len() == 1 { of } else { filters.let_through(number, keys, of, &mut scratch.turned) };
+        let mask = masks.mask(number);
+        for i in bits_of(may) {
+            if order >= next[i] {
+                of &= !(1 << i);
+                scratch.masked[n] = numbered(&keys[i], mask, number);
+                scratch.asked[n] = Asked { place: i as u8, number, order };
+                n += 1;
+            }
+        }
+    }
+    (n, of)
 }
 
 /// The decision of an entry, if it is one of this version or no change since concerns it; else it is to be thrown away.

@@ -30,19 +30,23 @@ impl Avx512 {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
-fn let_through(filter: &Filter, factors: [u64; 2], words: [&[u64; GROUP]; 2]) -> u32 {
-    let bits = load(&filter.bits);
-    let [masks, factors] = [filter.masks, factors].map(|two| two.map(|word| _mm512_set1_epi64(word as i64)));
-    let [first, second] = words.map(|words| words.as_chunks::<LANES>().0);
-    let mut through = [0_u8; GROUP / LANES];
-    for (through, (first, second)) in through.iter_mut().zip(first.iter().zip(second)) {
-        let of = |words, i: usize| _mm512_mullo_epi64(_mm512_and_si512(load(words), masks[i]), factors[i]);
-        let place = _mm512_srli_epi64::<55>(_mm512_add_epi64(of(first, 0), of(second, 1)));
+fn let_through(filter: &Filter, factors: [u64; 2], [first, second]: [&[u64; GROUP]; 2]) -> u32 {
+    // Written out: arrays of vectors would be mapped by calls.
+    let (mask0, mask1) =
+        (_mm512_set1_epi64(filter.masks[0] as i64), _mm512_set1_epi64(filter.masks[1] as i64));
+    let (factor0, factor1) = (_mm512_set1_epi64(factors[0] as i64), _mm512_set1_epi64(factors[1] as i64));
+    let (bits, low) = (load(&filter.bits), _mm512_set1_epi64(63));
+    let (first, second) = (first.as_chunks::<LANES>().0, second.as_chunks::<LANES>().0);
+    let mut through = 0;
+    for at in 0..GROUP / LANES {
+        let a = _mm512_mullo_epi64(_mm512_and_si512(load(&first[at]), mask0), factor0);
+        let b = _mm512_mullo_epi64(_mm512_and_si512(load(&second[at]), mask1), factor1);
+        let place = _mm512_srli_epi64::<55>(_mm512_add_epi64(a, b));
         let word = _mm512_permutexvar_epi64(_mm512_srli_epi64::<6>(place), bits);
-        let bit = _mm512_srlv_epi64(word, _mm512_and_si512(place, _mm512_set1_epi64(63)));
-        *through = _mm512_test_epi64_mask(bit, _mm512_set1_epi64(1));
+        let bit = _mm512_srlv_epi64(word, _mm512_and_si512(place, low));
+        through |= u32::from(_mm512_test_epi64_mask(bit, _mm512_set1_epi64(1))) << (LANES * at);
     }
-    u32::from_le_bytes(through)
+    through
 }
 
 #[inline]
