@@ -272,6 +272,12 @@ impl Mask {
         (bits.count_ones() == length).then_some(length)
     }
 
+    /// The words that it has bits in, by bits.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> u32 {
+        (0..).zip(&self.0).fold(0, |words, (i, word)| words | u32::from(*word != 0) << i)
+    }
+
     /// The bits of either.
     #[must_use]
     pub fn or(&self, other: &Mask) -> Mask {

@@ -538,13 +538,13 @@ impl Cache {
             if asking == 0 {
                 break;
             }
-            let (n, nowhere) = may_have(masks, keys, asking, &next, scratch);
+            let (n, nowhere, words) = may_have(masks, keys, asking, &next, scratch);
             left |= nowhere;
             if n == 0 {
                 break;
             }
             let Scratch { asked, masked, hashes, slots, .. } = &mut **scratch;
-            hasher.hash_batch(&masked[..n], &mut hashes[..n]);
+            hasher.hash_sparse(&masked[..n], words, &mut hashes[..n]);
             table.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
             probes += n;
             asking = 0;
@@ -693,8 +693,8 @@ impl Cache {
     }
 }
 
-/// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through, and the key under that; how many have one, and which
-/// have none.
+/// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through, and the key under that; how many have one, which
+/// have none, and which words of those keys may be other than 0.
 #[inline(always)]
 fn may_have(
     masks: &Masks,
@@ -702,8 +702,10 @@ fn may_have(
     mut of: u32,
     next: &[u16; GROUP],
     scratch: &mut Scratch,
-) -> (usize, u32) {
+) -> (usize, u32, u32) {
     let (filters, all, mut n) = (masks.filters(), masks.order(), 0);
+    // The mask's number.
+    let mut words = 1 << 5;
     for (order, &number) in (0..).zip(all) {
         if of == 0 {
             break;
@@ -712,6 +714,7 @@ fn may_have(
         let may =
             if all.len() == 1 { of } else { filters.let_through(number, keys, of, &mut scratch.turned) };
         let mask = masks.mask(number);
+        words |= if may == 0 { 0 } else { mask.words() };
         for i in bits_of(may) {
             if order >= next[i] {
                 of &= !(1 << i);
@@ -721,7 +724,7 @@ fn may_have(
             }
         }
     }
-    (n, of)
+    (n, of, words)
 }
 
 /// The decision of an entry, if it is one of this version or no change since concerns it; else it is to be thrown away.
