@@ -284,11 +284,14 @@ pub(super) fn lookups(
     report: &mut Report,
 ) -> Result<()> {
     let rules = RuleSet::from_list(&set.rules);
-    let mut structures = Vec::new();
+    let (mut structures, mut built) = (Vec::new(), Vec::new());
     for &kind in kinds {
         progress.message(format!("{}: {}", set.name, kind.name()));
         let start = Instant::now();
-        let structure = build(kind, &rules, args.settings(), args.seed)?;
+        let Some(structure) = build(kind, &rules, args.settings(), args.seed)? else {
+            progress.add(args.runs() as u64);
+            continue;
+        };
         let seconds = start.elapsed().as_secs_f64();
         let line = |metric, value| {
             let params = set.params(args);
@@ -297,7 +300,9 @@ pub(super) fn lookups(
         report.line(line("build_seconds", seconds))?;
         report.line(line("bytes", structure.bytes() as f64))?;
         structures.push(structure);
+        built.push(kind);
     }
+    let kinds = &built[..];
     let mut rates = vec![Vec::new(); kinds.len()];
     let mut sums = vec![None; kinds.len()];
     for run in 0..args.runs() {
