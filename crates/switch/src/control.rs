@@ -361,6 +361,9 @@ impl SwitchControl {
             self.book.commit();
             self.choose(false);
         }
+        if self.section.classifier == Classifier::Auto && self.book.renew() {
+            self.book.commit();
+        }
         !gone.is_empty()
     }
 

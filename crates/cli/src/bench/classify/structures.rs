@@ -176,7 +176,8 @@ impl Structure for Cached {
     }
 
     fn bytes(&self) -> usize {
-        self.cache.bytes() + self.view.get(&self.reader).space().bytes()
+        let snapshot = self.view.get(&self.reader);
+        self.cache.bytes() + snapshot.space().bytes() + snapshot.crossed().map_or(0, Crossed::bytes)
     }
 
     fn second(&mut self) {
@@ -222,6 +223,9 @@ pub(super) fn build(
                 live.insert(*rule)?;
             }
             live.commit();
+            if live.cross() {
+                live.commit();
+            }
             let (view, reader) = (live.view(), domain.register());
             let cache = Cache::new(settings, seed.into())?;
             Box::new(Cached { cache, now_s: 0, view, reader, _rules: live })
