@@ -34,6 +34,7 @@ pub mod rules;
 pub mod suite;
 pub mod text;
 pub mod tuple;
+mod turned;
 pub mod yardstick;
 
 pub use cross::Crossed;

@@ -57,6 +57,13 @@ pub fn key(frame: &[u8], in_port: u16) -> Option<Key> {
 /// The key, and where headers begin.
 #[inline]
 pub fn parse(frame: &[u8], in_port: u16) -> Option<(Key, Layers)> {
+    let mut key = Key::default();
+    parse_into(frame, in_port, &mut key).map(|layers| (key, layers))
+}
+
+/// The same, the key written where it will lie: word by word, so whoever copied it just then would wait for that. Without a key there is anything.
+#[inline]
+pub fn parse_into(frame: &[u8], in_port: u16, key: &mut Key) -> Option<Layers> {
     let header: &[u8; MACS + 2] = frame.first_chunk()?;
     let mac = |at: usize| u64::from(be16(header, at)) << 32 | u64::from(be32(header, at + 2));
     let (mut ethertype, mut vlan, mut at) = (be16(header, MACS), 0, MACS + 2);
@@ -67,7 +74,7 @@ pub fn parse(frame: &[u8], in_port: u16) -> Option<(Key, Layers)> {
     if EtherType(ethertype).is_length() {
         (ethertype, at) = snap(frame, at);
     }
-    let mut key = Key::default();
+    key.0[..4].fill(0);
     key.0[4] = u64::from(ethertype) << 16;
     key.0[5] = u64::from(in_port) << 48 | u64::from(vlan) << 32;
     key.0[6] = mac(0);
@@ -75,20 +82,20 @@ pub fn parse(frame: &[u8], in_port: u16) -> Option<(Key, Layers)> {
     let mut layers = Layers::default();
     let packet = frame.get(at..).unwrap_or_default();
     let upper = match ethertype {
-        IPV4 => ipv4_words(packet, &mut key),
-        IPV6 => ipv6_words(packet, &mut key),
-        ARP => arp_words(packet, &mut key),
+        IPV4 => ipv4_words(packet, key),
+        IPV6 => ipv6_words(packet, key),
+        ARP => arp_words(packet, key),
         _ => None,
     };
     if let Some(Upper { protocol, place }) = upper {
         layers.network = Some(at);
         if let Some((from, end)) = place
-            && transport(packet.get(from..end).unwrap_or_default(), protocol, ethertype, &mut key)
+            && transport(packet.get(from..end).unwrap_or_default(), protocol, ethertype, key)
         {
             layers.transport = Some(at + from);
         }
     }
-    Some((key, layers))
+    Some(layers)
 }
 
 /// Whether a key is that of an IPv6 packet of which nobody knows what lies above: its header is broken, or its extension headers cannot be followed.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidemill_burst::{BURST, DropReason, Packet, Pool};
 use tidemill_classify::laps::{Laps, Layer};
 use tidemill_classify::live::{Hits, Snapshot};
-use tidemill_classify::packet::{cut_first, key, parse, unfollowed};
+use tidemill_classify::packet::{cut_first, key, parse_into, unfollowed};
 use tidemill_classify::pipeline::{Walker, WayId};
 use tidemill_classify::{Key, Rank, RuleId};
 use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
@@ -61,27 +61,29 @@ impl<L: Laps + Send> Node for Switch<L> {
         };
         let snapshot: &Snapshot = self.rules.get(cx.reader);
         let now_s = (cx.now_ns / SECOND) as u32;
-        self.keys.clear();
         self.places.clear();
         for (at, packet) in burst.iter().enumerate() {
-            match parse(packet.data(), packet.port + 1) {
-                Some((key, layers)) => {
-                    self.keys.push(key);
-                    self.places.push((at, cut_first(&key, &layers)));
-                }
+            let place = self.places.len();
+            if self.keys.len() == place {
+                self.keys.push(Key::default());
+            }
+            let key = &mut self.keys[place];
+            match parse_into(packet.data(), packet.port + 1, key) {
+                Some(layers) => self.places.push((at, cut_first(key, &layers))),
                 None => verdicts[at] = Verdict::Drop(DropReason::EthernetTooShort),
             }
         }
         self.laps.lap(Layer::Parse);
         let seat: &mut Seat = seat;
-        let found = &mut self.found[..self.keys.len()];
+        let keys = &self.keys[..self.places.len()];
+        let found = &mut self.found[..keys.len()];
         let walker = Walker::new(snapshot, &mut seat.ways);
-        seat.cache.classify_timed(walker, now_s, &self.keys, found, &mut self.laps);
+        seat.cache.classify_timed(walker, now_s, keys, found, &mut self.laps);
         let bridge = Bridge { macs: &self.macs, vlans: &self.vlans, ports: self.ports };
         // Packets in a row that go straight to one port: its way, rule and port, and what is still to be counted for the rule.
         let mut run: Option<(WayId, RuleId, usize)> = None;
         let mut hits = Hits::default();
-        for ((&(at, is_cut), key), &found) in self.places.iter().zip(&self.keys).zip(found.iter()) {
+        for ((&(at, is_cut), key), &found) in self.places.iter().zip(keys).zip(found.iter()) {
             let packet = &mut burst[at];
             let in_port = usize::from(packet.port);
             let is_whole = !is_cut && !unfollowed(key);

@@ -12,8 +12,11 @@
 //!
 //! The factors are secret, so nobody can send what a filter lets through but as often as chance does.
 
+use super::bits_of;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::simd::Avx512;
 use crate::key::{Key, Mask, WORDS};
-use std::cell::Cell;
+use crate::turned::Turned;
 use tidemill_flow::hash::mix;
 
 /// Places of a filter.
@@ -29,25 +32,25 @@ const TELLING: [u64; WORDS] =
 /// One mask's filter.
 #[derive(Clone)]
 pub(super) struct Filter {
-    words: [u8; 2],
-    masks: [u64; 2],
-    bits: [Cell<u64>; PLACES / 64],
+    pub(super) words: [usize; 2],
+    pub(super) masks: [u64; 2],
+    pub(super) bits: [u64; PLACES / 64],
 }
 
 /// The filters of all masks, by the masks' numbers.
 pub(super) struct Filters {
     filters: Box<[Filter]>,
     /// Megaflows by place; one that has come to 255 stays there until the mask goes.
-    counts: Box<[Cell<u8>]>,
+    counts: Box<[u8]>,
     factors: [u64; 2],
 }
 
 impl Filters {
     pub(super) fn new(masks: usize, secret: u128) -> Self {
-        let empty = Filter { words: [0; 2], masks: [0; 2], bits: Default::default() };
+        let empty = Filter { words: [0; 2], masks: [0; 2], bits: [0; PLACES / 64] };
         Filters {
             filters: vec![empty; masks].into(),
-            counts: vec![Cell::new(0); masks * PLACES].into(),
+            counts: vec![0; masks * PLACES].into(),
             factors: [mix(secret as u64) | 1, mix((secret >> 64) as u64 ^ 0x0f17) | 1],
         }
     }
@@ -72,10 +75,10 @@ impl Filters {
         let worth = |word: usize| ((mask.0[word] & TELLING[word]).count_ones(), mask.0[word].count_ones());
         let mut words: [usize; WORDS] = std::array::from_fn(|word| word);
         words.sort_by_key(|&word| std::cmp::Reverse(worth(word)));
-        filter.words = [words[0] as u8, words[1] as u8];
+        filter.words = [words[0], words[1]];
         filter.masks = [mask.0[words[0]], mask.0[words[1]]];
-        filter.bits.iter().for_each(|bits| bits.set(0));
-        counts.iter().for_each(|count| count.set(0));
+        filter.bits.fill(0);
+        counts.fill(0);
     }
 
     /// Whether there may be a megaflow of this mask for a key, which may be under the mask already. Without filters: always.
@@ -83,41 +86,46 @@ impl Filters {
     pub(super) fn may_have(&self, number: u16, key: &Key) -> bool {
         let Some(filter) = self.filters.get(usize::from(number)) else { return true };
         let place = self.place(filter, &key.0);
-        filter.bits[place / 64].get() >> (place % 64) & 1 != 0
+        filter.bits[place / 64] >> (place % 64) & 1 != 0
+    }
+
+    /// The same of those of a group's keys that have their bit in `of`: which may.
+    #[inline(always)]
+    pub(super) fn let_through(&self, number: u16, keys: &[Key], of: u32, turned: &mut Turned) -> u32 {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let (Some(filter), Some(simd)) = (self.filters.get(usize::from(number)), Avx512::new()) {
+            return of & simd.let_through(filter, self.factors, turned.two(filter.words, keys));
+        }
+        let _ = turned;
+        bits_of(of).filter(|&i| self.may_have(number, &keys[i])).fold(0, |bits, i| bits | 1 << i)
     }
 
     #[inline(always)]
     fn place(&self, filter: &Filter, key: &[u64; WORDS]) -> usize {
-        let of = |i: usize| {
-            (key[usize::from(filter.words[i]) % WORDS] & filter.masks[i]).wrapping_mul(self.factors[i])
-        };
+        let of = |i: usize| (key[filter.words[i] % WORDS] & filter.masks[i]).wrapping_mul(self.factors[i]);
         (of(0).wrapping_add(of(1)) >> (64 - PLACES.ilog2())) as usize
     }
 
     /// There is one more megaflow of this key.
-    pub(super) fn add(&self, number: u16, key: &[u64; WORDS]) {
+    pub(super) fn add(&mut self, number: u16, key: &[u64; WORDS]) {
         let Some(filter) = self.filters.get(usize::from(number)) else { return };
         let place = self.place(filter, key);
-        let count = &self.counts[usize::from(number) * PLACES + place];
-        count.set(count.get().saturating_add(1));
-        let bits = &filter.bits[place / 64];
-        bits.set(bits.get() | 1 << (place % 64));
+        let count = &mut self.counts[usize::from(number) * PLACES + place];
+        *count = count.saturating_add(1);
+        self.filters[usize::from(number)].bits[place / 64] |= 1 << (place % 64);
     }
 
     /// One has gone.
-    pub(super) fn take(&self, number: u16, key: &[u64; WORDS]) {
+    pub(super) fn take(&mut self, number: u16, key: &[u64; WORDS]) {
         let Some(filter) = self.filters.get(usize::from(number)) else { return };
         let place = self.place(filter, key);
-        let count = &self.counts[usize::from(number) * PLACES + place];
-        match count.get() {
-            // Nobody knows how many there are.
-            u8::MAX => {}
-            0 | 1 => {
-                count.set(0);
-                let bits = &filter.bits[place / 64];
-                bits.set(bits.get() & !(1 << (place % 64)));
-            }
-            more => count.set(more - 1),
+        let count = &mut self.counts[usize::from(number) * PLACES + place];
+        // At the most nobody knows how many there are.
+        if *count < u8::MAX {
+            *count = count.saturating_sub(1);
+        }
+        if *count == 0 {
+            self.filters[usize::from(number)].bits[place / 64] &= !(1 << (place % 64));
         }
     }
 }
@@ -126,11 +134,41 @@ impl Filters {
 mod tests {
     use super::*;
     use crate::key::Field;
-    use crate::suite::sets::Rng;
+    use crate::suite::Rng;
 
     fn key(random: &mut Rng, of: usize) -> Key {
         let next = |random: &mut Rng| random.below(of) as u32;
         Key::ipv4(next(random) << 8, next(random) << 8, 7, next(random) as u16, 17)
+    }
+
+    /// Of a group as of each key, also where there are fewer keys than places.
+    #[test]
+    fn of_many_keys_as_of_each() {
+        let mut random = Rng::new(6);
+        let masks = [
+            Mask::prefix(Field::Ipv4Destination, 24),
+            Mask::prefix(Field::MacSource, 48).or(&Mask::prefix(Field::DestinationPort, 16)),
+            Mask::NONE,
+            Mask::ALL,
+        ];
+        let mut filters = Filters::new(masks.len(), 3 << 80 | 5);
+        for (number, mask) in (0..).zip(&masks) {
+            filters.begin(number, mask);
+            (0..300).for_each(|_| filters.add(number, &key(&mut random, 100).masked(mask).0));
+        }
+        let mut passed = 0;
+        for keys in [1, 7, 8, 31, 32].repeat(50) {
+            let keys: Vec<Key> = (0..keys).map(|_| key(&mut random, 100)).collect();
+            let of = random.number() as u32 & (u32::MAX >> (32 - keys.len()));
+            let mut turned = Turned::new();
+            for number in 0..masks.len() as u16 {
+                let each = bits_of(of).filter(|&i| filters.may_have(number, &keys[i]));
+                let each = each.fold(0_u32, |bits, i| bits | 1 << i);
+                assert_eq!(filters.let_through(number, &keys, of, &mut turned), each);
+                passed += each.count_ones();
+            }
+        }
+        assert!(passed > 1000, "{passed}");
     }
 
     /// Whatever comes and goes: who is there is let through, and after everybody has gone nobody is.

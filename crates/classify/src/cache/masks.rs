@@ -91,12 +91,17 @@ impl Masks {
         self.asked < self.most && !self.free.is_empty()
     }
 
+    #[inline(always)]
     fn used_at(&self, number: u16) -> Option<&Used> {
         self.slots.get(usize::from(number)).and_then(Option::as_ref)
     }
 
-    pub(super) fn mask(&self, number: u16) -> Mask {
-        self.used_at(number).map_or(Mask::NONE, |used| used.mask)
+    #[inline(always)]
+    pub(super) fn mask(&self, number: u16) -> &Mask {
+        match self.used_at(number) {
+            Some(used) => &used.mask,
+            None => &Mask::NONE,
+        }
     }
 
     /// Whether it has not given way.
@@ -142,6 +147,7 @@ impl Masks {
         Some(number)
     }
 
+    #[inline(always)]
     pub(super) fn used(&self, number: u16) {
         if let Some(used) = self.used_at(number) {
             used.hits.set(used.hits.get().saturating_add(1));
@@ -149,17 +155,17 @@ impl Masks {
     }
 
     /// A mask has one more megaflow, of this key.
-    pub(super) fn one_more(&self, number: u16, key: &[u64; WORDS]) {
+    pub(super) fn one_more(&mut self, number: u16, key: &[u64; WORDS]) {
         if let Some(used) = self.used_at(number) {
             used.megaflows.set(used.megaflows.get() + 1);
-            self.filters.add(number, key);
         }
+        self.filters.add(number, key);
     }
 
     /// A megaflow of a mask has gone; whether it was the last.
-    pub(super) fn one_less(&self, number: u16, key: &[u64; WORDS]) -> bool {
-        let Some(used) = self.used_at(number) else { return false };
+    pub(super) fn one_less(&mut self, number: u16, key: &[u64; WORDS]) -> bool {
         self.filters.take(number, key);
+        let Some(used) = self.used_at(number) else { return false };
         let left = used.megaflows.get().saturating_sub(1);
         used.megaflows.set(left);
         if left == 0 {
@@ -312,7 +318,7 @@ mod tests {
         }
         // Then those that are there may rest again.
         (0..100).for_each(|_| masks.look());
-        assert_eq!(masks.order().iter().map(|&number| masks.mask(number)).collect::<Vec<_>>(), [mask(3)]);
+        assert_eq!(masks.order().iter().map(|&number| *masks.mask(number)).collect::<Vec<_>>(), [mask(3)]);
     }
 
     #[test]

@@ -38,12 +38,16 @@ mod filter;
 mod masks;
 mod near;
 mod signatures;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[allow(unsafe_code)]
+mod simd;
 mod sparing;
 mod tries;
 
 use crate::decider::Decider;
 use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
+use crate::turned::Turned;
 use door::Door;
 use filter::A_PROBE;
 use masks::Masks;
@@ -147,6 +151,7 @@ pub struct Cache {
     /// Of exact matches, of megaflows.
     tries: [Tries; 2],
     near: Near,
+    scratch: Box<Scratch>,
     counters: CacheCounters,
 }
 
@@ -161,6 +166,27 @@ impl std::fmt::Debug for Cache {
 struct Open {
     places: [u8; GROUP],
     len: usize,
+}
+
+/// A group's probes: written before they are read, in each round.
+struct Scratch {
+    turned: Turned,
+    asked: [Asked; GROUP],
+    masked: [FlowKey<8>; GROUP],
+    hashes: [u64; GROUP],
+    slots: [Option<Slot>; GROUP],
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch {
+            turned: Turned::new(),
+            asked: [Asked::default(); GROUP],
+            masked: [FlowKey([0; 8]); GROUP],
+            hashes: [0; GROUP],
+            slots: [None; GROUP],
+        }
+    }
 }
 
 /// A key's place in the batch, the mask that it is asked for, and that one's place in the order.
@@ -189,11 +215,25 @@ impl Open {
 
     /// Adds the keys of these bits.
     fn add(&mut self, bits: u32) {
-        for place in (0..GROUP as u8).filter(|place| bits >> place & 1 != 0) {
-            self.places[self.len] = place;
+        for place in bits_of(bits) {
+            self.places[self.len] = place as u8;
             self.len += 1;
         }
     }
+
+    /// The keys, by bits.
+    fn bits(&self) -> u32 {
+        self.iter().fold(0, |bits, i| bits | 1 << i)
+    }
+}
+
+/// The places of the bits that are set, from the lowest on.
+fn bits_of(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (place < GROUP).then_some(place)
+    })
 }
 
 impl Cache {
@@ -215,6 +255,7 @@ impl Cache {
             hasher,
             tries: Default::default(),
             near: Near::default(),
+            scratch: Box::default(),
             counters: CacheCounters::default(),
         })
     }
@@ -282,7 +323,7 @@ impl Cache {
         if open.len == 0 {
             return;
         }
-        let missed: u32 = open.iter().fold(0, |bits, i| bits | 1 << i);
+        let missed = open.bits();
         let whole = (!near).then_some(&hashes);
         if !near {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);
@@ -452,7 +493,7 @@ impl Cache {
         let mut n = 0;
         for i in open.iter() {
             if let Some(number) = signatures.get(hashes[i]) {
-                masked[n] = numbered(&keys[i], &self.masks.mask(number), number);
+                masked[n] = numbered(&keys[i], self.masks.mask(number), number);
                 hinted[n] = (i as u8, number);
                 n += 1;
             }
@@ -466,7 +507,7 @@ impl Cache {
         for (&(i, number), slot) in hinted[..n].iter().zip(slots) {
             let (i, Some(slot)) = (usize::from(i), slot) else { continue };
             // One that is outdated is thrown away when its mask's turn comes.
-            if let Some(decided) = decision(table, slot, rules, &keys[i], &masks.mask(number), counters) {
+            if let Some(decided) = decision(table, slot, rules, &keys[i], masks.mask(number), counters) {
                 out[i] = D::Decision::from(decided);
                 table.touch(slot, now);
                 counters.megaflow_hits += 1;
@@ -488,34 +529,32 @@ impl Cache {
         open: &mut Open,
         out: &mut [D::Decision],
     ) -> u64 {
-        let (of_keys, masks) = (open.len, self.masks.order().len());
-        let (mut asking, mut next) = (*open, [0; GROUP]);
+        let Cache { megaflows: table, masks, scratch, counters, hasher, .. } = self;
+        let (of_keys, all) = (open.len, masks.order().len());
+        let (mut asking, mut next, mut left) = (open.bits(), [0; GROUP], 0);
+        scratch.turned.clear();
         let (mut emptied, mut probes, mut depth, mut filters) = (false, 0, 0, 0);
         for round in 1.. {
-            let mut asked = [Asked::default(); GROUP];
-            let n = self.may_have(keys, asking, &next, &mut asked);
+            if asking == 0 {
+                break;
+            }
+            let (n, nowhere) = may_have(masks, keys, asking, &next, scratch);
+            left |= nowhere;
             if n == 0 {
                 break;
             }
-            let mut masked = [FlowKey([0; 8]); GROUP];
-            for (masked, asked) in masked.iter_mut().zip(&asked[..n]) {
-                *masked =
-                    numbered(&keys[usize::from(asked.place)], &self.masks.mask(asked.number), asked.number);
-            }
-            let (mut hashes, mut slots) = ([0; GROUP], [None; GROUP]);
-            self.hasher.hash_batch(&masked[..n], &mut hashes[..n]);
-            self.megaflows.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
+            let Scratch { asked, masked, hashes, slots, .. } = &mut **scratch;
+            hasher.hash_batch(&masked[..n], &mut hashes[..n]);
+            table.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
             probes += n;
-            asking.len = 0;
-            let Cache { megaflows: table, counters, masks, .. } = self;
+            asking = 0;
             let mut signatures = self.signatures.as_mut().zip(whole);
-            let mut done = 0_u32;
             for (at, &Asked { place, number, order }) in asked[..n].iter().enumerate() {
                 let i = usize::from(place);
                 next[i] = order + 1;
                 if let Some(slot) = slots[at] {
                     if let Some(decided) =
-                        decision(table, slot, rules, &keys[i], &masks.mask(number), counters)
+                        decision(table, slot, rules, &keys[i], masks.mask(number), counters)
                     {
                         out[i] = D::Decision::from(decided);
                         table.touch(slot, now);
@@ -523,7 +562,6 @@ impl Cache {
                         if let Some((signatures, whole)) = &mut signatures {
                             signatures.put(whole[i], number);
                         }
-                        done |= 1 << i;
                         filters += usize::from(next[i]);
                         depth += round;
                         continue;
@@ -535,39 +573,19 @@ impl Cache {
                         emptied |= masks.one_less(number, &masked[at].0);
                     }
                 }
-                asking.places[asking.len] = place;
-                asking.len += 1;
+                asking |= 1 << i;
             }
-            open.retain(|_, i| done >> i & 1 == 0);
         }
+        open.len = 0;
+        open.add(left);
         depth += (filters / A_PROBE as usize) as u64;
-        self.near.came_to(of_keys, probes, filters + open.len * masks);
+        self.near.came_to(of_keys, probes, filters + open.len * all);
         self.counters.probes += probes as u64;
         self.counters.megaflow_hits += (of_keys - open.len) as u64;
         if emptied {
             self.masks.drop_empty();
         }
         depth
-    }
-
-    /// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through; how many have one.
-    #[inline(always)]
-    fn may_have(&self, keys: &[Key], of: Open, next: &[u16; GROUP], asked: &mut [Asked; GROUP]) -> usize {
-        let (mut left, mut n) = (of, 0);
-        let filters = self.masks.filters();
-        for (order, &number) in (0..).zip(self.masks.order()) {
-            if left.len == 0 {
-                break;
-            }
-            left.retain(|_, i| {
-                let may = order >= next[i] && filters.may_have(number, &keys[i]);
-                // Written in any case: a branch would be foretold half of the time.
-                asked[n % GROUP] = Asked { place: i as u8, number, order };
-                n += usize::from(may);
-                !may
-            });
-        }
-        n
     }
 
     /// Keeps a decision as a megaflow, if there is room. With the hash of the whole key its signature is kept, too.
@@ -623,7 +641,7 @@ impl Cache {
     /// hits, and from the next call on their megaflows are swept (a sixteenth of all buckets then, if `buckets` are fewer). So eight calls a second have all masks free for others
     /// within a second of a flood's end. Returns how many entries were taken out. `rules` are those that [`classify`](Self::classify) is given.
     pub fn maintain<D: Decider>(&mut self, mut rules: D, now: u32, idle: u32, buckets: usize) -> usize {
-        let masks = &self.masks;
+        let masks = &mut self.masks;
         let idles = |stamp: u32| now.wrapping_sub(stamp) >= idle;
         let least = if masks.has_given_way() { self.megaflows.buckets().div_ceil(masks::ROUND) } else { 0 };
         let mut gone = self.megaflows.expire(buckets.max(least), |key, stamp, [decided, _]| {
@@ -673,6 +691,37 @@ impl Cache {
         }
         counts
     }
+}
+
+/// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through, and the key under that; how many have one, and which
+/// have none.
+#[inline(always)]
+fn may_have(
+    masks: &Masks,
+    keys: &[Key],
+    mut of: u32,
+    next: &[u16; GROUP],
+    scratch: &mut Scratch,
+) -> (usize, u32) {
+    let (filters, all, mut n) = (masks.filters(), masks.order(), 0);
+    for (order, &number) in (0..).zip(all) {
+        if of == 0 {
+            break;
+        }
+        // With one mask there is nothing to choose.
+        let may =
+            if all.len() == 1 { of } else { filters.let_through(number, keys, of, &mut scratch.turned) };
+        let mask = masks.mask(number);
+        for i in bits_of(may) {
+            if order >= next[i] {
+                of &= !(1 << i);
+                scratch.masked[n] = numbered(&keys[i], mask, number);
+                scratch.asked[n] = Asked { place: i as u8, number, order };
+                n += 1;
+            }
+        }
+    }
+    (n, of)
 }
 
 /// The decision of an entry, if it is one of this version or no change since concerns it; else it is to be thrown away.

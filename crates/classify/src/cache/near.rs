@@ -50,14 +50,14 @@ mod tests {
     #[test]
     fn what_takes_more_than_three_probes_is_far_until_it_takes_less() {
         let mut near = Near::default();
-        let mut after = |groups: usize, probes: usize, filters: usize| {
-            (0..groups).for_each(|_| near.came_to(32, probes, filters));
+        let mut after = |keys: u32, probes: usize, filters: usize| {
+            (0..keys / 32).for_each(|_| near.came_to(32, probes, filters));
             near.is()
         };
-        assert!(after(100, 32, 32 * 32));
-        assert!(after(31, 32, 33 * 32 + 32), "not yet a window");
-        assert!(!after(64, 32, 33 * 32));
-        assert!(!after(64, 3 * 32, 32));
-        assert!(after(64, 2 * 32, 32));
+        assert!(after(WINDOW, 32, 32 * 32));
+        assert!(after(WINDOW - 32, 32, 33 * 32), "not yet a window");
+        assert!(!after(WINDOW, 32, 33 * 32));
+        assert!(!after(WINDOW, 3 * 32, 32));
+        assert!(after(2 * WINDOW, 2 * 32, 32));
     }
 }

@@ -2,6 +2,7 @@
 //! vectors (`simd.rs`).
 
 use super::TupleSpace;
+use super::reach::bit;
 use super::table::First;
 use crate::key::Key;
 use crate::rule::Rank;
@@ -33,22 +34,29 @@ impl TupleSpace {
         let n = keys.len().min(out.len()).min(GROUP);
         let out = &mut out[..n];
         out.fill(Rank::NONE);
-        self.lookup_rest(0, (std::array::from_fn(|i| i as u8), n), keys, out);
+        let may = self.reach.as_ref().map(|reach| {
+            let mut may = [0; GROUP];
+            may.iter_mut().zip(keys).for_each(|(may, key)| *may = reach.tables(key));
+            may
+        });
+        self.lookup_rest(0, (std::array::from_fn(|i| i as u8), n), keys, may.as_ref(), out);
     }
 
     /// From a table on, for those keys of a group whose places are listed: the tables to come may have a better rule for them than
-    /// `out` says.
+    /// `out` says. `may`: the [tables](super::reach) that each key may have a rule in.
     #[inline(always)]
     pub(super) fn lookup_rest(
         &self,
         from: usize,
         (mut open, mut left): ([u8; GROUP], usize),
         keys: &[Key],
+        may: Option<&[u64; GROUP]>,
         out: &mut [Rank],
     ) {
         let mut hashes = [0_u64; GROUP];
         // Those that have something to compare in a table.
         let mut firsts = [(0_u8, First::NONE); GROUP];
+        let mut within = [0_u8; GROUP];
         for &(bound, number) in &self.order[from..] {
             let mut kept = 0;
             for at in 0..left {
@@ -60,13 +68,24 @@ impl TupleSpace {
             if left == 0 {
                 break;
             }
+            let asking = match may {
+                None => &open[..left],
+                Some(may) => {
+                    let mut count = 0;
+                    for &i in &open[..left] {
+                        within[count] = i;
+                        count += usize::from(may[usize::from(i)] & bit(number) != 0);
+                    }
+                    &within[..count]
+                }
+            };
             let table = &self.tables[number as usize];
-            for (hash, &i) in hashes.iter_mut().zip(&open[..left]) {
+            for (hash, &i) in hashes.iter_mut().zip(asking) {
                 *hash = table.hash(&keys[usize::from(i)]);
                 table.prefetch_head(*hash);
             }
             let mut seen = 0;
-            for (&hash, &i) in hashes.iter().zip(&open[..left]) {
+            for (&hash, &i) in hashes.iter().zip(asking) {
                 if let Some(first) = table.first(hash) {
                     table.prefetch_entry(first);
                     firsts[seen] = (i, first);

@@ -22,9 +22,12 @@
 //! | an insertion or a removal | a chain, and the place in the order; now and then a table is made anew with twice the heads |
 //!
 //! Rules that differ in ranges only cost one entry each on the way: a thousand ranges over one address are a chain of a thousand.
+//!
+//! Of rules that stay as they are ([`TupleSpace::settled`]) the first bits of a key's addresses tell which tables can have a match at all (`reach.rs`).
 
 mod batch;
 mod merge;
+mod reach;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[allow(unsafe_code)]
 mod simd;
@@ -38,6 +41,7 @@ use crate::key::{Key, Mask};
 use crate::rule::{Match, Rank, Rule, RuleId};
 use crate::rules::RuleSet;
 use hashbrown::HashMap;
+use reach::Reach;
 use table::{FAMILIES, Table, family};
 use trie::Trie;
 
@@ -98,6 +102,8 @@ pub struct TupleSpace {
     home: Vec<u32>,
     /// Of each family source and destination: the prefixes that rules have.
     tries: [[Trie; 2]; 2],
+    /// Of rules that stay as they are.
+    reach: Option<Reach>,
     len: usize,
 }
 
@@ -124,6 +130,7 @@ impl TupleSpace {
             order: Vec::new(),
             home: Vec::new(),
             tries: Default::default(),
+            reach: None,
             len: 0,
         }
     }
@@ -145,6 +152,16 @@ impl TupleSpace {
             space.insert(id, &rule);
         }
         space
+    }
+
+    /// The same for rules that stay as they are: lookups of many keys pass over tables that have no rule for a key's addresses, as far as their first bits tell
+    /// (64 KiB more). Any change of the rules ends that. Where there are few tables nothing is done.
+    #[must_use]
+    pub fn settled(mut self) -> Self {
+        if self.order.len() >= reach::FEWEST_TABLES {
+            self.reach = Some(Reach::of(&self.tables));
+        }
+        self
     }
 
     /// Its rules, the first match first.
@@ -178,7 +195,8 @@ impl TupleSpace {
     /// Bytes that lookups may touch, and the tries.
     pub fn bytes(&self) -> usize {
         let tables: usize = self.tables.iter().map(Table::bytes).sum();
-        tables + self.tries.as_flattened().iter().map(Trie::bytes).sum::<usize>()
+        let tries: usize = self.tries.as_flattened().iter().map(Trie::bytes).sum();
+        tables + tries + self.reach.as_ref().map_or(0, Reach::bytes)
     }
 
     /// The first match.
@@ -258,6 +276,7 @@ impl TupleSpace {
     }
 
     fn put(&mut self, number: u32, rank: Rank, matches: &Match) {
+        self.reach = None;
         let before = self.tables[number as usize].best();
         self.tables[number as usize].insert(rank, matches);
         self.reorder(number, before);
@@ -271,6 +290,7 @@ impl TupleSpace {
     }
 
     fn take(&mut self, number: u32, rank: Rank, matches: &Match) -> bool {
+        self.reach = None;
         let table = &mut self.tables[number as usize];
         let before = table.best();
         if !table.remove(rank, matches) {

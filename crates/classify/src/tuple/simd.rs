@@ -7,9 +7,11 @@
 
 use super::TupleSpace;
 use super::batch::GROUP;
+use super::reach::bit;
 use super::table::{FILTER_BITS, FILTER_SHIFT, FIRST_FACTOR, First, LAST_FACTOR, Table};
-use crate::key::{Key, WORDS};
+use crate::key::Key;
 use crate::rule::Rank;
+use crate::turned::Turned;
 use std::arch::x86_64::*;
 
 const LANES: usize = 8;
@@ -37,24 +39,6 @@ impl Avx512 {
     }
 }
 
-/// Words of a group's keys, word by word.
-struct Turned {
-    words: [[u64; GROUP]; WORDS],
-    there: u8,
-}
-
-impl Turned {
-    #[inline(always)]
-    fn word(&mut self, word: usize, keys: &[Key]) -> &[u64; GROUP] {
-        let turned = &mut self.words[word];
-        if self.there >> word & 1 == 0 {
-            self.there |= 1 << word;
-            turned.iter_mut().zip(keys).for_each(|(turned, key)| *turned = key.0[word]);
-        }
-        turned
-    }
-}
-
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn lookup_group(space: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
@@ -63,10 +47,19 @@ fn lookup_group(space: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
     // Lanes without a key have found the best there is.
     let mut best = [0_u64; GROUP];
     best[..n].fill(Rank::NONE.0);
+    // The tables that each key may have a rule in, and all of them together.
+    let (mut may, mut any) = ([u64::MAX; GROUP], u64::MAX);
+    if let Some(reach) = &space.reach {
+        may.iter_mut().zip(keys).for_each(|(may, key)| *may = reach.tables(key));
+        any = may[..n].iter().fold(0_u64, |any, may| any | *may);
+    }
     let mut rest = None;
-    let mut turned = Turned { words: [[0; GROUP]; WORDS], there: 0 };
+    let mut turned = Turned::new();
     let mut firsts = [(0_u8, First::NONE); GROUP];
     for (at, &(bound, number)) in space.order.iter().enumerate() {
+        if any & bit(number) == 0 {
+            continue;
+        }
         let mut open = [0_u8; VECTORS];
         for (open, best) in open.iter_mut().zip(best.as_chunks().0) {
             *open = _mm512_cmpgt_epu64_mask(load(best), _mm512_set1_epi64(bound.0 as i64));
@@ -75,6 +68,15 @@ fn lookup_group(space: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
         if open_bits.count_ones() <= FEW {
             rest = (open_bits != 0).then_some((at, open_bits));
             break;
+        }
+        if any != u64::MAX {
+            let bit = _mm512_set1_epi64(bit(number) as i64);
+            for (open, may) in open.iter_mut().zip(may.as_chunks().0) {
+                *open &= _mm512_test_epi64_mask(load(may), bit);
+            }
+            if open == [0; VECTORS] {
+                continue;
+            }
         }
         let table = &space.tables[number as usize];
         let seen = ask(table, keys, open, &mut turned, &mut firsts);
@@ -94,7 +96,8 @@ fn lookup_group(space: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
             left += 1;
             bits &= bits - 1;
         }
-        space.lookup_rest(from, (open, left), keys, out);
+        let may = space.reach.as_ref().map(|_| &may);
+        space.lookup_rest(from, (open, left), keys, may, out);
     }
 }
 

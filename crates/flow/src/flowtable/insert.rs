@@ -346,12 +346,17 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
 
     /// Takes out the flow of a slot that is good still; returns its last state.
     pub fn remove_at(&mut self, slot: Slot) -> S {
+        let state = self.state(slot);
+        self.discard_at(slot);
+        state
+    }
+
+    /// The same for who has no use for the state, or has read the words that it wants.
+    pub fn discard_at(&mut self, slot: Slot) {
         let slot = slot.index();
         let tag = self.store.tags((slot / LANES) as u32, &()).tag(slot % LANES);
         debug_assert_ne!(tag, 0, "no flow is in slot {slot}");
-        let state = self.store.state(slot);
         self.forget(slot, &());
-        state
     }
 
     /// Takes out what is in a slot, and counts.

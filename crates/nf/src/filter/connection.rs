@@ -9,7 +9,8 @@
 //!      8   its place among those that wait for an answer
 //! ```
 //!
-//! In and out are those of its first packet; packets of the other side come in where those go out.
+//! In and out are those of its first packet; packets of the other side come in where those go out. Most packets change two of these words and TCP's, and are judged on the words
+//! themselves (`judge/straight.rs`): a structure of so many small parts is written in pieces and copied in others, and each such copy waits until the pieces are there.
 
 use crate::filter::half::NONE;
 use crate::filter::settings::Times;
@@ -18,8 +19,18 @@ use crate::filter::tcp::{Tcp, WORDS};
 /// A connection's words.
 pub(crate) type Words = [u64; 5 + WORDS];
 
+/// Words by their numbers: until when, and bits ([`Head`]).
+pub(crate) const HEAD: usize = 0;
+/// The version of the rules, and interfaces.
+pub(crate) const VERSION: usize = 1;
+/// By which rules.
+pub(crate) const RULES: usize = 2;
+/// How many packets.
+pub(crate) const PACKETS: usize = 3;
+/// The first of TCP's.
+pub(crate) const TCP: usize = 4;
 /// The word with its place among those that wait.
-pub(crate) const HALF: usize = 4 + WORDS;
+pub(crate) const HALF: usize = TCP + WORDS;
 
 /// Not decided by a rule.
 pub(crate) const NO_RULE: u32 = u32::MAX;
@@ -80,6 +91,72 @@ fn two(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
+/// The first or the second number of a word that has two.
+#[inline(always)]
+pub(crate) fn of_two(word: u64, which: usize) -> u32 {
+    (word >> (32 - 32 * (which & 1))) as u32
+}
+
+/// The word with one more in its first or its second number, unless that is at its top.
+#[inline(always)]
+pub(crate) fn one_more(word: u64, which: usize) -> u64 {
+    word + (u64::from(of_two(word, which) != u32::MAX) << (32 - 32 * (which & 1)))
+}
+
+/// The rule of such a number.
+#[inline(always)]
+pub(crate) fn rule_of(number: u32) -> Option<u32> {
+    (number != NO_RULE).then_some(number)
+}
+
+/// The word [`HEAD`] on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head(pub(crate) u64);
+
+impl Head {
+    #[inline(always)]
+    pub(crate) fn until_ms(self) -> u64 {
+        self.0 >> 16
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_origin_low(self) -> bool {
+        self.0 & ORIGIN_LOW != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_answered(self) -> bool {
+        self.0 & ANSWERED != 0
+    }
+
+    /// Whether it covers this way of its first packet: 0 in, 1 out.
+    #[inline(always)]
+    pub(crate) fn keeps(self, of_first: usize) -> bool {
+        self.0 & (KEPT_IN << (of_first & 1)) != 0
+    }
+
+    /// The same until another time.
+    #[inline(always)]
+    pub(crate) fn until(self, ms: u64) -> Self {
+        Head(ms << 16 | (self.0 & 0xffff))
+    }
+}
+
+/// How long a connection may be silent.
+#[inline]
+pub(crate) fn timeout_ms(kind: Kind, tcp: &Tcp, is_answered: bool, times: &Times) -> u64 {
+    match kind {
+        Kind::Tcp if tcp.is_over() => times.tcp_closed_ms,
+        Kind::Tcp if !tcp.is_established() => times.tcp_opening_ms,
+        Kind::Tcp if tcp.is_closing() => times.tcp_closing_ms,
+        Kind::Tcp => times.tcp_established_ms,
+        Kind::Udp if is_answered => times.udp_ms,
+        Kind::Udp => times.udp_first_ms,
+        Kind::Icmp => times.icmp_ms,
+        Kind::Other => times.other_ms,
+    }
+}
+
 impl Connection {
     pub(crate) fn pack(&self) -> Words {
         let bit = |is: bool, bit: u64| if is { bit } else { 0 };
@@ -123,16 +200,7 @@ impl Connection {
 
     /// How long it may be silent.
     pub(crate) fn timeout_ms(&self, kind: Kind, times: &Times) -> u64 {
-        match kind {
-            Kind::Tcp if self.tcp.is_over() => times.tcp_closed_ms,
-            Kind::Tcp if !self.tcp.is_established() => times.tcp_opening_ms,
-            Kind::Tcp if self.tcp.is_closing() => times.tcp_closing_ms,
-            Kind::Tcp => times.tcp_established_ms,
-            Kind::Udp if self.answered => times.udp_ms,
-            Kind::Udp => times.udp_first_ms,
-            Kind::Icmp => times.icmp_ms,
-            Kind::Other => times.other_ms,
-        }
+        timeout_ms(kind, &self.tcp, self.answered, times)
     }
 
     /// Whether it is among those that wait for an answer.
@@ -173,7 +241,20 @@ mod tests {
                 tcp: Tcp::begun(&segment),
                 half: NONE - n,
             };
-            assert_eq!(Connection::unpack(&connection.pack()), connection);
+            let words = connection.pack();
+            assert_eq!(Connection::unpack(&words), connection);
+            // What is asked of words says the same.
+            let head = Head(words[HEAD]);
+            assert_eq!(head.until_ms(), connection.until_ms);
+            assert_eq!([head.keeps(0), head.keeps(1)], connection.kept);
+            assert_eq!(head.is_origin_low(), connection.origin_low);
+            assert_eq!(head.is_answered(), connection.answered);
+            assert_eq!(head.until(5).0, Connection { until_ms: 5, ..connection }.pack()[HEAD]);
+            assert_eq!(of_two(words[VERSION], 0), connection.version);
+            assert_eq!([of_two(words[RULES], 0), of_two(words[RULES], 1)], connection.rules);
+            let more = [0, 1].map(|which| one_more(words[PACKETS], which));
+            assert_eq!(more, [two(8, u32::MAX), two(7, u32::MAX)]);
+            assert_eq!((words[TCP], words[HALF] as u32), (connection.tcp.pack()[0], connection.half));
         }
     }
 }

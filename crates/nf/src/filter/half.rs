@@ -231,7 +231,7 @@ impl<const W: usize> HalfOpen<W> {
                 None => last = own.older,
             }
             if count <= 1 {
-                self.sources.remove_at(slot);
+                self.sources.discard_at(slot);
             } else {
                 self.sources.set_state(slot, [count - 1, u64::from(first) << 32 | u64::from(last)]);
             }

@@ -3,30 +3,41 @@
 //! A routed packet has two ways, in by one interface and out by another, and has to pass on both, as in pf. A connection that is known covers
 //! those ways of its packets on which a rule with state has let its first one pass; rules are asked about the others. So with state on both,
 //! which is usual, a packet of a known connection costs one lookup.
+//!
+//! ```text
+//! ahead.rs      a burst is read and looked up
+//! straight.rs   the usual packet of a known connection, judged on the connection's words
+//! here          any packet: `whole`
+//! pieces.rs     fragments
+//! ```
 
-use crate::filter::connection::{Connection, Kind, NO_RULE, Words};
+mod ahead;
+mod pieces;
+mod straight;
+#[cfg(test)]
+mod tests;
+
+use crate::filter::connection::{Connection, Kind, NO_RULE, Words, rule_of};
 use crate::filter::counters::{Counter, Counters};
-use crate::filter::half::AHEAD;
 use crate::filter::image::Saved;
 use crate::filter::log::{Budget, LogLine};
 use crate::filter::net::Net;
-use crate::filter::packet::{Load, Read, pair, quoted, read};
+use crate::filter::packet::{Load, Read, pair, quoted};
 use crate::filter::rules::{Asked, Decision, Rules};
 use crate::filter::settings::Plan;
 use crate::filter::states::{NoRoom, States};
 use crate::filter::tcp::{Tcp, flag};
 use crate::filter::text::{Action, Direction};
-use crate::nat::fragments::{Fragments, Known, Token, Whole};
+use crate::nat::fragments::{Fragments, Token};
+use ahead::Ahead;
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
-use tidemill_burst::{BURST, DropReason};
-use tidemill_classify::{Key as RuleKey, Rank};
+use tidemill_burst::DropReason;
 use tidemill_flow::flowtable::{FlowReader, Slot};
-use tidemill_flow::hash::{KeyHash, mix};
+use tidemill_flow::hash::mix;
 use tidemill_flow::key::Key;
 use tidemill_flow::sharded::shard_of;
 use tidemill_flow::table::SizeError;
-use tidemill_lpm::Label;
 use tidemill_wire::{icmpv4, icmpv6};
 
 /// By which interfaces a packet comes and goes.
@@ -69,34 +80,6 @@ pub struct Filter<A, const W: usize> {
     pairs: u64,
 }
 
-/// Room for a look ahead at a burst.
-struct Ahead<A, const W: usize> {
-    reads: Vec<(Ways, Result<Read<A, W>, DropReason>)>,
-    epoch: u64,
-    /// Of each packet: what was found, and what rules say on both ways, if they were asked.
-    hints: [Hint; BURST],
-    places: [u8; BURST],
-    keys: [Key<W>; BURST],
-    hashes: [u64; BURST],
-    slots: [Option<Slot>; BURST],
-    sources: Vec<A>,
-    destinations: Vec<A>,
-    labels: [Label; BURST],
-    sets: [[u64; BURST]; 2],
-    rule_keys: Vec<RuleKey>,
-    ranks: [Rank; 2 * BURST],
-    /// For packets before this place nothing has to be asked of the cache any more.
-    asked: usize,
-    /// Connections that packets will begin: keys, and whether the lower end begins them.
-    new: Vec<(Key<W>, bool)>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Hint {
-    slot: Option<Slot>,
-    ranks: Option<[Rank; 2]>,
-}
-
 impl<A: Net<W>, const W: usize> Filter<A, W> {
     /// Tables of this size for worker number `worker` of `workers`, with a secret that nobody can foresee. What it logs goes to `log`.
     ///
@@ -109,23 +92,6 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         log: Arc<ArrayQueue<LogLine>>,
     ) -> Result<Self, SizeError> {
         let own = secret ^ (worker as u128) << 64;
-        let ahead = Ahead {
-            reads: Vec::with_capacity(BURST),
-            epoch: 0,
-            hints: [Hint::default(); BURST],
-            places: [0; BURST],
-            keys: [Key([0; W]); BURST],
-            hashes: [0; BURST],
-            slots: [None; BURST],
-            sources: Vec::with_capacity(BURST),
-            destinations: Vec::with_capacity(BURST),
-            labels: [Label::NONE; BURST],
-            sets: [[0; BURST]; 2],
-            rule_keys: Vec::with_capacity(2 * BURST),
-            ranks: [Rank::NONE; 2 * BURST],
-            asked: 0,
-            new: Vec::with_capacity(AHEAD),
-        };
         Ok(Filter {
             worker,
             workers: workers.max(1),
@@ -135,7 +101,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             budget: Budget::default(),
             log,
             settled: None,
-            ahead: Box::new(ahead),
+            ahead: Box::new(Ahead::new()),
             // The same for all workers: they must agree on whose a packet is.
             pairs: mix(secret as u64 ^ 0x5bd1),
         })
@@ -174,13 +140,6 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         let gone = self.states.reclaim(now_ms, buckets);
         self.counters.add(Counter::StatesEnded, gone as u64);
         gone
-    }
-
-    /// Reads a burst's packets from their IP headers on. Ask [`owner`](Self::owner) then, and [`look_up`](Self::look_up) before the first is judged.
-    pub fn read<'a>(&mut self, rules: &Rules, packets: impl Iterator<Item = (Ways, &'a [u8])>) {
-        self.ahead.reads.clear();
-        let read = |(ways, ip): (Ways, &[u8])| (ways, read::<A, W>(ip, rules.vrf(ways.from)));
-        self.ahead.reads.extend(packets.take(BURST).map(read));
     }
 
     /// The worker that the packet at this place belongs to: a hash of both addresses, so that all packets, fragments and errors of a connection are one
@@ -237,91 +196,6 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         self.states.restore(&key, connection)
     }
 
-    /// Looks up what the burst's packets will ask, all at once, so that waits for memory overlap: first their connections, then rules for those that have none.
-    pub fn look_up(&mut self, rules: &Rules) {
-        let ahead = &mut *self.ahead;
-        ahead.epoch = self.states.epoch();
-        ahead.asked = 0;
-        let hints = &mut ahead.hints[..ahead.reads.len()];
-        hints.fill(Hint::default());
-        let mut count = 0;
-        for (place, (_, read)) in ahead.reads.iter().enumerate() {
-            if let Ok(read) = read
-                && read.is_of_connection()
-            {
-                ahead.places[count] = place as u8;
-                ahead.keys[count] = read.key;
-                count += 1;
-            }
-        }
-        let table = &self.states.table;
-        table.hasher().hash_batch(&ahead.keys[..count], &mut ahead.hashes[..count]);
-        table.lookup_batch(&ahead.hashes[..count], &ahead.keys[..count], &mut ahead.slots[..count]);
-        for (place, slot) in ahead.places[..count].iter().zip(&ahead.slots[..count]) {
-            hints[usize::from(*place)].slot = *slot;
-            slot.iter().for_each(|slot| table.prefetch_state(*slot));
-        }
-        // Those that rules will be asked about.
-        let (mut asking, unknown) = (0, |hint: &Hint| hint.slot.is_none());
-        ahead.sources.clear();
-        ahead.destinations.clear();
-        ahead.rule_keys.clear();
-        for (place, (_, read)) in ahead.reads.iter().enumerate() {
-            let Ok(read) = read else { continue };
-            if matches!(read.load, Load::Later) || !unknown(&hints[place]) {
-                continue;
-            }
-            ahead.places[asking] = place as u8;
-            ahead.sources.push(read.source);
-            ahead.destinations.push(read.destination);
-            asking += 1;
-        }
-        if asking == 0 {
-            return;
-        }
-        let index = A::index(rules.sets());
-        let [of_source, of_destination] = &mut ahead.sets;
-        index.of_batch(&ahead.sources, &mut ahead.labels, &mut of_source[..asking]);
-        index.of_batch(&ahead.destinations, &mut ahead.labels, &mut of_destination[..asking]);
-        for (at, place) in ahead.places[..asking].iter().enumerate() {
-            let Some((ways, Ok(read))) = ahead.reads.get(usize::from(*place)) else { continue };
-            let (asked, sets) = (Asked::of(read), (of_source[at], of_destination[at]));
-            ahead.rule_keys.push(asked.key(false, ways.from, sets));
-            ahead.rule_keys.push(asked.key(true, ways.to, sets));
-        }
-        let ranks = &mut ahead.ranks[..ahead.rule_keys.len()];
-        rules.space().lookup_batch(&ahead.rule_keys, ranks);
-        for (place, ranks) in ahead.places[..asking].iter().zip(ranks.chunks_exact(2)) {
-            hints[usize::from(*place)].ranks = Some([ranks[0], ranks[1]]);
-        }
-    }
-
-    /// Asks the cache for what beginning connections touches, for the next [`AHEAD`] packets of the burst. One alone gains nothing by it.
-    fn ask_ahead(&mut self, place: usize, rules: &Rules) {
-        self.ahead.asked = place.saturating_add(AHEAD);
-        self.ahead.new.clear();
-        for at in place..self.ahead.asked {
-            if let Some(new) = self.may_begin(at, rules) {
-                self.ahead.new.push(new);
-            }
-        }
-        if self.ahead.new.len() > 1 {
-            self.states.ask_ahead(&self.ahead.new);
-        }
-    }
-
-    /// The connection that the packet at this place begins, by what was looked up: its key, and whether its lower end begins it. Blocked ones begin none, so a
-    /// flood of them asks for nothing.
-    fn may_begin(&self, place: usize, rules: &Rules) -> Option<(Key<W>, bool)> {
-        let (ways, Ok(read)) = self.ahead.reads.get(place)? else { return None };
-        let decisions = self.ahead.hints.get(place)?.ranks?.map(|rank| rules.decision(rank));
-        let begins = read.is_of_connection()
-            && ways.to != NOWHERE
-            && decisions.iter().all(|decision| decision.action == Action::Pass)
-            && decisions.iter().any(|decision| decision.keep_state);
-        (begins && self.owner_of_key(&read.key) == self.worker).then_some((read.key, read.from_low))
-    }
-
     /// What becomes of one packet, on its own.
     pub fn judge_one(&mut self, now_ms: u64, rules: &Rules, ways: Ways, ip: &[u8]) -> Fate {
         self.read(rules, std::iter::once((ways, ip)));
@@ -335,83 +209,30 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         if place >= self.ahead.asked {
             self.ask_ahead(place, rules);
         }
-        let (ways, read) = match self.ahead.reads.get(place) {
-            Some((ways, Ok(read))) => (*ways, *read),
-            Some((_, Err(reason))) => return Fate::Drop(*reason),
-            None => return Fate::Drop(DropReason::FilterMalformed),
+        if let Some(change) = self.straight(place, now_ms, rules) {
+            self.go(change, rules);
+            return Fate::Passes;
+        }
+        self.in_full(place, now_ms, rules, ip)
+    }
+
+    /// What becomes of any packet: what its connection says, and what rules do.
+    fn in_full(&mut self, place: usize, now_ms: u64, rules: &Rules, ip: &[u8]) -> Fate {
+        // Lent to what judges it, not copied.
+        let reads = std::mem::take(&mut self.ahead.reads);
+        let fate = match reads.get(place) {
+            Some((ways, Ok(read))) if read.fragment.is_none() => {
+                self.whole(place, now_ms, rules, *ways, read, ip)
+            }
+            Some((ways, Ok(read))) => self.piece(place, now_ms, rules, *ways, read, ip),
+            Some((_, Err(reason))) => Fate::Drop(*reason),
+            None => Fate::Drop(DropReason::FilterMalformed),
         };
-        let fate = match read.fragment {
-            None => self.whole(place, now_ms, rules, ways, &read, ip),
-            Some(_) => self.piece(place, now_ms, rules, ways, &read, ip),
-        };
+        self.ahead.reads = reads;
         if fate == Fate::Passes {
             self.counters.one(Counter::Passed);
         }
         fate
-    }
-
-    /// A fragment.
-    fn piece(
-        &mut self,
-        place: usize,
-        now_ms: u64,
-        rules: &Rules,
-        ways: Ways,
-        read: &Read<A, W>,
-        ip: &[u8],
-    ) -> Fate {
-        const REFUSED: Fate = Fate::Drop(DropReason::FilterFragmentRefused);
-        let Some(piece) = read.fragment else { return REFUSED };
-        let (start, end) = piece.bytes;
-        // All but the last are multiples of eight bytes.
-        if piece.more && !(end - start).is_multiple_of(8) {
-            return REFUSED;
-        }
-        let whole = Whole {
-            source: read.source,
-            destination: read.destination,
-            ident: piece.ident,
-            // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
-            protocol: if A::V6 { 0 } else { read.protocol },
-            way: read.vrf,
-            from_inside: false,
-        };
-        let met = self.fragments.meet(now_ms, rules.times.fragment_ms, whole, start..end, piece.more);
-        match met {
-            (_, Known::Refused) => REFUSED,
-            (token, _) if start == 0 => {
-                let fate = self.whole(place, now_ms, rules, ways, read, ip);
-                let known = match fate {
-                    Fate::Passes => Known::Addresses(read.source, read.destination),
-                    _ => Known::Refused,
-                };
-                self.fragments.learn(token, known);
-                self.settled = Some(token);
-                fate
-            }
-            (_, Known::Addresses(..)) => {
-                self.counters.one(Counter::Fragments);
-                Fate::Passes
-            }
-            (token, Known::Nothing | Known::Worker(_)) => {
-                self.counters.one(Counter::FragmentsHeld);
-                Fate::Waits(token)
-            }
-        }
-    }
-
-    /// A fragment that has waited.
-    pub fn resume(&mut self, now_ms: u64, token: Token) -> Fate {
-        match self.fragments.look(now_ms, token) {
-            None => Fate::Drop(DropReason::FilterFragmentTimeout),
-            Some(Known::Refused) => Fate::Drop(DropReason::FilterFragmentRefused),
-            Some(Known::Addresses(..)) => {
-                self.counters.one(Counter::Fragments);
-                self.counters.one(Counter::Passed);
-                Fate::Passes
-            }
-            Some(Known::Nothing | Known::Worker(_)) => Fate::Waits(token),
-        }
     }
 
     /// A packet that is whole, or a first fragment.
@@ -440,6 +261,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             self.states.remove(&read.key);
             (slot, known) = (None, None);
         }
+        let known = known.as_ref();
         let side = known.map_or(0, |connection| usize::from(connection.origin_low != read.from_low));
         // What is decided now, by the ways of the first packet; and by which rules the packet passes, by its own.
         let mut kept = [false; 2];
@@ -467,9 +289,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             if decision.action != Action::Pass {
                 self.counters.one(Counter::ByRules);
                 self.counters.one(Counter::Blocked);
-                if let Some(cell) = rules.cell(self.worker, decision.rule) {
-                    cell.packet(read.bytes);
-                }
+                rules.count(self.worker, [decision.rule, None], read.bytes);
                 return match decision.action {
                     Action::Tell => Fate::Tell(DropReason::FilterRejected),
                     _ => Fate::Drop(DropReason::FilterBlocked),
@@ -481,7 +301,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         self.counters.one(if asked || known.is_none() { Counter::ByRules } else { Counter::ByState });
         match (slot, known) {
             (Some(slot), Some(before)) => {
-                let mut after = before;
+                let mut after = *before;
                 if let Load::Tcp(segment) = &read.load
                     && after.tcp.step(side, segment).is_err()
                 {
@@ -504,7 +324,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                     self.states.opened(&read.key, &mut after);
                 }
                 after.until_ms = now_ms + after.timeout_ms(Kind::of(read.protocol), &rules.times);
-                self.states.note(slot, &before, &after);
+                self.states.note(slot, before, &after);
             }
             _ if kept == [false; 2] || ways.to == NOWHERE => {}
             _ => {
@@ -513,11 +333,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                 }
             }
         }
-        for rule in decided.into_iter().flatten() {
-            if let Some(cell) = rules.cell(self.worker, Some(rule)) {
-                cell.packet(read.bytes);
-            }
-        }
+        rules.count(self.worker, decided, read.bytes);
         Fate::Passes
     }
 
@@ -554,7 +370,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             half: crate::filter::half::NONE,
         };
         connection.until_ms = now_ms + connection.timeout_ms(Kind::of(read.protocol), &rules.times);
-        let evicted = match self.states.insert(&read.key, connection) {
+        let evicted = match self.states.insert(&read.key, &connection) {
             Ok(evicted) => evicted,
             Err(NoRoom::Source) => {
                 self.counters.one(Counter::SourceLimit);
@@ -649,7 +465,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                     _ => 0,
                 },
             };
-            let decision = rules.decide(&asked.key(out, interface, sets));
+            let decision = rules.decide(out, &asked.key(out, interface, sets));
             if decision.action != Action::Pass {
                 return false;
             }
@@ -663,11 +479,11 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
     /// What rules say of a packet on one of its ways.
     fn decide(&self, rules: &Rules, place: usize, read: &Read<A, W>, out: bool, interface: u16) -> Decision {
         if let Some(ranks) = self.ahead.hints.get(place).and_then(|hint| hint.ranks) {
-            return rules.decision(ranks[usize::from(out)]);
+            return rules.decision(out, ranks[usize::from(out)]);
         }
         let index = A::index(rules.sets());
         let sets = (index.of(read.source), index.of(read.destination));
-        rules.decide(&Asked::of(read).key(out, interface, sets))
+        rules.decide(out, &Asked::of(read).key(out, interface, sets))
     }
 
     fn note(
@@ -695,8 +511,4 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         let logged = self.budget.take(now_ms, rules.log_per_s) && self.log.push(line).is_ok();
         self.counters.one(if logged { Counter::Logged } else { Counter::LogSkipped });
     }
-}
-
-fn rule_of(number: u32) -> Option<u32> {
-    (number != NO_RULE).then_some(number)
 }

@@ -11,7 +11,7 @@
 //!
 //! | step | cost |
 //! |---|---|
-//! | a packet of a known connection | one lookup (two lines of memory, with 31 others of its burst under way), nine words looked at, what has changed of them written |
+//! | a packet of a known connection | one lookup (two lines of memory, with 31 others of its burst under way), four words looked at, of TCP nine, and what has changed of them written |
 //! | a new one | that lookup, one longest-prefix match for each address if there are tables, rules twice, an insertion; what that touches was asked for with the new ones among 32 packets of its burst |
 //! | a SYN too many | the same, and an eviction: three lookups |
 //!

@@ -38,6 +38,13 @@ pub(crate) enum Load {
     Later,
 }
 
+impl Load {
+    #[inline]
+    fn is_of_connection(&self) -> bool {
+        matches!(self, Load::Tcp(_) | Load::Udp | Load::Echo(_) | Load::Other)
+    }
+}
+
 /// A packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Read<A, const W: usize> {
@@ -60,8 +67,9 @@ pub(crate) struct Read<A, const W: usize> {
 
 impl<A, const W: usize> Read<A, W> {
     /// Whether it can be of a connection.
+    #[inline]
     pub(crate) fn is_of_connection(&self) -> bool {
-        matches!(self.load, Load::Tcp(_) | Load::Udp | Load::Echo(_) | Load::Other)
+        self.load.is_of_connection()
     }
 
     pub(crate) fn tcp_flags(&self) -> u8 {
@@ -109,37 +117,35 @@ impl Piece {
 ///
 /// # Errors
 /// Why nobody can say what it is.
-#[inline]
+#[inline(always)] // what is read is written where it stays, once
 pub(crate) fn read<A: Net<W>, const W: usize>(ip: &[u8], vrf: u16) -> Result<Read<A, W>, DropReason> {
     let header = header::<A>(ip, true)?;
-    let mut read = Read {
+    let (mut ports, mut carried) = ((0, 0), Load::Later);
+    let (mut key, mut from_low) = (Key([0; W]), true);
+    if header.fragment.is_none_or(|fragment| fragment.offset == 0) {
+        let body = ip.get(header.upper..header.end).unwrap_or_default();
+        carried = load::<A, W>(&header, body, &mut ports)?;
+        let (ends, echo) = match carried {
+            Load::Tcp(_) | Load::Udp => (ports, None),
+            Load::Echo(asks) => ((u16_at(body, 4), 0), Some(asks)),
+            _ => ((0, 0), None),
+        };
+        if carried.is_of_connection() {
+            (key, from_low) = connection(&header, vrf, ends, echo)?;
+        }
+    }
+    Ok(Read {
         source: header.source,
         destination: header.destination,
         protocol: header.protocol.0,
-        ports: (0, 0),
-        load: Load::Later,
-        key: Key([0; W]),
-        from_low: true,
+        ports,
+        load: carried,
+        key,
+        from_low,
         fragment: Piece::of(&header),
         bytes: header.end.min(ip.len()) as u32,
         vrf,
-    };
-    if header.fragment.is_some_and(|fragment| fragment.offset > 0) {
-        return Ok(read);
-    }
-    let body = ip.get(header.upper..header.end).unwrap_or_default();
-    read.load = load::<A, W>(&header, body, &mut read.ports)?;
-    if read.is_of_connection() {
-        let ports = match read.load {
-            Load::Tcp(_) | Load::Udp => read.ports,
-            Load::Echo(_) => (u16_at(body, 4), 0),
-            _ => (0, 0),
-        };
-        let asks = matches!(read.load, Load::Echo(true));
-        (read.key, read.from_low) =
-            connection(&header, vrf, ports, matches!(read.load, Load::Echo(_)).then_some(asks))?;
-    }
-    Ok(read)
+    })
 }
 
 /// The key of a connection, and whether the source is its lower end. `echo`: whether it asks.

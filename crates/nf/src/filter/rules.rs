@@ -1,4 +1,4 @@
-//! Rules as workers ask them: one table of matches, and what each means. pf's order of rules becomes priorities:
+//! Rules as workers ask them: a table of matches for each of a packet's ways, and what each match means. pf's order of rules becomes priorities:
 //!
 //! ```text
 //! the first `quick` rule that matches decides; where none does, the last of the others; where none of those does, the packet passes without state
@@ -12,6 +12,10 @@
 //!
 //! What rules ask for and packets do not carry, the key has where routed packets have nothing: the sets of the source among the bits of the source MAC
 //! address, those of the destination among those of the destination's, and in the metadata on which way it is judged, and whether it may begin a connection.
+//!
+//! The way in and the way out have each a table of their own, in which no match asks for the way: rules with `in` or `out` are half as many masks to try for a packet,
+//! and those without a direction share the masks of those that have one, for the memory of being in both. Rules never change in place, so masks without a rule for a packet's
+//! addresses are passed over (`TupleSpace::settled`): 64 KiB for each way.
 
 use crate::filter::net::Net;
 use crate::filter::packet::Read;
@@ -50,10 +54,11 @@ impl Cell {
         word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
+    /// So many times a packet of so many bytes.
     #[inline]
-    pub(crate) fn packet(&self, bytes: u32) {
-        Cell::add(&self.packets, 1);
-        Cell::add(&self.bytes, bytes.into());
+    fn packet(&self, times: u64, bytes: u32) {
+        Cell::add(&self.packets, times);
+        Cell::add(&self.bytes, times * u64::from(bytes));
     }
 
     pub(crate) fn state(&self) {
@@ -90,10 +95,39 @@ impl Decision {
     pub const NONE: Decision = Decision { rule: None, action: Action::Pass, keep_state: false, log: false };
 }
 
+/// What rules ask of packets on one of their ways.
+struct Way {
+    space: TupleSpace,
+    /// Of each match, by its number there, the rule.
+    of_match: Vec<u32>,
+}
+
+impl Way {
+    /// Of all matches, and the rule of each, those that a packet can meet on this way: there they need not ask for the way.
+    fn of(out: bool, matches: &RuleSet, of_match: &[u32]) -> Self {
+        let here = u128::from(if out { OUT } else { 0 });
+        let (mut list, mut rules) = (Vec::new(), Vec::new());
+        for ((_, rule), number) in matches.iter().zip(of_match) {
+            let value = rule.matches.value().get(Field::Metadata);
+            let mask = rule.matches.mask().get(Field::Metadata);
+            if (value ^ here) & mask & u128::from(OUT) != 0 {
+                continue;
+            }
+            let matches = rule.matches.masked(Field::Metadata, value, mask & !u128::from(OUT));
+            list.push(tidemill_classify::Rule { matches, priority: rule.priority });
+            rules.push(*number);
+        }
+        let set = RuleSet::from_list(&list);
+        let space = TupleSpace::build(&set, Grouping::for_set(&set)).settled();
+        Way { space, of_match: rules }
+    }
+}
+
 /// What does not depend on sets.
 struct Compiled {
     list: Vec<Rule>,
-    space: TupleSpace,
+    /// In, out.
+    ways: [Way; 2],
     /// Of each match, by its number, the rule.
     of_match: Vec<u32>,
     matches: RuleSet,
@@ -168,12 +202,11 @@ impl Rules {
             skip.resize(skip.len().max(usize::from(number) + 1), false);
             skip[usize::from(number)] = true;
         }
-        let grouping = Grouping::for_set(&expand.matches);
-        let space = TupleSpace::build(&expand.matches, grouping);
+        let ways = [false, true].map(|out| Way::of(out, &expand.matches, &expand.of_match));
         let cells = || file.rules.iter().map(|_| Cell::default()).collect();
         let compiled = Compiled {
             list: file.rules.clone(),
-            space,
+            ways,
             of_match: expand.of_match,
             matches: expand.matches,
             skip,
@@ -204,6 +237,7 @@ impl Rules {
     }
 
     /// Which ones these are.
+    #[inline]
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -220,12 +254,12 @@ impl Rules {
 
     /// How many matches the rules have become.
     pub fn matches(&self) -> usize {
-        self.compiled.space.len()
+        self.compiled.matches.len()
     }
 
     /// Bytes that looking at rules may touch.
     pub fn bytes(&self) -> usize {
-        self.compiled.space.bytes() + self.sets.bytes()
+        self.compiled.ways.iter().map(|way| way.space.bytes()).sum::<usize>() + self.sets.bytes()
     }
 
     /// What a rule has counted.
@@ -238,8 +272,22 @@ impl Rules {
         })
     }
 
+    #[inline]
     pub(crate) fn cell(&self, worker: usize, rule: Option<u32>) -> Option<&Cell> {
         self.compiled.cells.get(worker)?.get(rule? as usize)
+    }
+
+    /// Counts a packet for the rules that have decided it, one for each of its ways: twice for one that has decided both.
+    #[inline]
+    pub(crate) fn count(&self, worker: usize, decided: [Option<u32>; 2], bytes: u32) {
+        let [one, other] = decided;
+        let both = one == other;
+        if let Some(cell) = self.cell(worker, one) {
+            cell.packet(if both { 2 } else { 1 }, bytes);
+        }
+        if let Some(cell) = self.cell(worker, other).filter(|_| !both) {
+            cell.packet(1, bytes);
+        }
     }
 
     /// Whether nothing is judged on an interface.
@@ -259,29 +307,31 @@ impl Rules {
         &self.compiled.vrfs
     }
 
-    pub(crate) fn space(&self) -> &TupleSpace {
-        &self.compiled.space
+    /// The matches of one way.
+    pub(crate) fn space(&self, out: bool) -> &TupleSpace {
+        &self.compiled.ways[usize::from(out)].space
     }
 
     pub(crate) fn sets(&self) -> &Sets {
         &self.sets
     }
 
-    /// What the rule of a rank says.
+    /// What the rule of a rank says that was found for this way.
     #[inline]
-    pub(crate) fn decision(&self, rank: Rank) -> Decision {
-        let number = rank.rule().and_then(|id| self.compiled.of_match.get(id.0 as usize));
+    pub(crate) fn decision(&self, out: bool, rank: Rank) -> Decision {
+        let of_match = &self.compiled.ways[usize::from(out)].of_match;
+        let number = rank.rule().and_then(|id| of_match.get(id.0 as usize));
         let Some(&number) = number else { return Decision::NONE };
         let Some(rule) = self.compiled.list.get(number as usize) else { return Decision::NONE };
         Decision { rule: Some(number), action: rule.action, keep_state: rule.keep_state, log: rule.log }
     }
 
-    /// What the rules say of a key.
-    pub(crate) fn decide(&self, key: &Key) -> Decision {
-        self.decision(self.compiled.space.lookup(key))
+    /// What the rules say of a key on one way: of the same way as the key is.
+    pub(crate) fn decide(&self, out: bool, key: &Key) -> Decision {
+        self.decision(out, self.space(out).lookup(key))
     }
 
-    /// The match of each rule, for tests: every packet's decision follows from walking them.
+    /// The match of each rule, for tests: every packet's decision follows from walking them, on either way.
     pub fn walk(&self) -> impl Iterator<Item = (u32, Match)> + '_ {
         let number = |id: RuleId| self.compiled.of_match.get(id.0 as usize).copied().unwrap_or(u32::MAX);
         self.compiled.matches.iter().map(move |(id, rule)| (number(id), rule.matches))

@@ -14,7 +14,7 @@
 //!
 //! These are hints: what is put in, and who gives way, is decided one by one afterwards, as if nobody had asked.
 
-use crate::filter::connection::{Connection, HALF, Words};
+use crate::filter::connection::{Connection, HALF, HEAD, Head, Words};
 use crate::filter::half::{AHEAD, HalfOpen, NONE, key_of};
 use crate::filter::net::{Net, protocol_of};
 use crate::filter::settings::Plan;
@@ -158,10 +158,11 @@ impl<A: Net<W>, const W: usize> States<A, W> {
 
     /// Takes a connection out.
     pub(crate) fn remove(&mut self, key: &Key<W>) -> bool {
-        let hash = self.table.hasher().hash(key);
-        let Some(words) = self.table.remove(hash, key) else { return false };
+        let Some(slot) = self.find(key) else { return false };
+        let (head, half) = (Head(self.table.word(slot, HEAD)), self.table.word(slot, HALF) as u32);
+        self.table.discard_at(slot);
         self.gone += 1;
-        forget::<A, W>(&mut self.waiting, &mut self.sources, key, &words);
+        forget::<A, W>(&mut self.waiting, &mut self.sources, key, head, half);
         true
     }
 
@@ -236,7 +237,7 @@ impl<A: Net<W>, const W: usize> States<A, W> {
     ///
     /// # Errors
     /// There is no room, whoever may give way.
-    pub(crate) fn insert(&mut self, key: &Key<W>, mut connection: Connection) -> Result<Evicted, NoRoom> {
+    pub(crate) fn insert(&mut self, key: &Key<W>, connection: &Connection) -> Result<Evicted, NoRoom> {
         let source = source_of::<A, W>(key, connection.origin_low);
         let (of, list) = (key_of(source), list_of(key));
         let of_hash = self.sources.hasher().hash(&of);
@@ -256,11 +257,10 @@ impl<A: Net<W>, const W: usize> States<A, W> {
             let (sort, oldest) = oldest(list).or_else(|| oldest(1 - list)).ok_or(NoRoom::Full)?;
             evicted[sort] += u64::from(self.remove(&oldest));
         }
-        connection.half = NONE;
         let hash = self.table.hasher().hash(key);
-        let slot = find_or_make(&mut self.table, hash, key, connection.pack()).ok_or(NoRoom::Full)?;
-        let Some(of_slot) = find_or_make(&mut self.sources, of_hash, &of, 0) else {
-            self.table.remove_at(slot);
+        let slot = find_or_make(&mut self.table, hash, key, || connection.pack()).ok_or(NoRoom::Full)?;
+        let Some(of_slot) = find_or_make(&mut self.sources, of_hash, &of, || 0) else {
+            self.table.discard_at(slot);
             self.gone += 1;
             return Err(NoRoom::Full);
         };
@@ -273,7 +273,7 @@ impl<A: Net<W>, const W: usize> States<A, W> {
 
     /// Puts a connection in that is answered and not there yet; whether there is room, for which nobody gives way.
     pub(crate) fn restore(&mut self, key: &Key<W>, connection: Connection) -> bool {
-        if self.table.len() >= self.room || self.insert(key, connection).is_err() {
+        if self.table.len() >= self.room || self.insert(key, &connection).is_err() {
             return false;
         }
         let Some(slot) = self.find(key) else { return false };
@@ -288,10 +288,11 @@ impl<A: Net<W>, const W: usize> States<A, W> {
     pub(crate) fn reclaim(&mut self, now_ms: u64, buckets: usize) -> usize {
         let (waiting, sources) = (&mut self.waiting, &mut self.sources);
         let gone = self.table.sweep(buckets.min(self.table.slots() / LANES + 1), |key, _, words| {
-            if words[0] >> 16 > now_ms {
+            let head = Head(words[HEAD]);
+            if head.until_ms() > now_ms {
                 return Swept::Stays;
             }
-            forget::<A, W>(waiting, sources, key, &words);
+            forget::<A, W>(waiting, sources, key, head, words[HALF] as u32);
             Swept::Goes
         });
         self.gone += gone as u64;
@@ -299,15 +300,15 @@ impl<A: Net<W>, const W: usize> States<A, W> {
     }
 }
 
-/// The slot of a key, whose flow begins with this state if it is new. In a flood into a full table searches for room rest, as in a batch.
+/// The slot of a key, whose flow begins with this state if it is new: made where it is written. In a flood into a full table searches for room rest, as in a batch.
 fn find_or_make<const W: usize, S: State>(
     table: &mut FlowTable<W, S>,
     hash: u64,
     key: &Key<W>,
-    first: S,
+    first: impl Fn() -> S,
 ) -> Option<Slot> {
     let mut out = [Outcome::Full];
-    table.find_or_insert_each_with(0, &[hash], std::slice::from_ref(key), &mut out, |_| first);
+    table.find_or_insert_each_with(0, &[hash], std::slice::from_ref(key), &mut out, |_| first());
     out[0].slot()
 }
 
@@ -316,17 +317,17 @@ fn forget<A: Net<W>, const W: usize>(
     waiting: &mut [HalfOpen<W>; 2],
     sources: &mut FlowTable<2, u64>,
     key: &Key<W>,
-    words: &Words,
+    head: Head,
+    half: u32,
 ) {
-    let connection = Connection::unpack(words);
-    if connection.waits() {
-        waiting[list_of(key)].take(connection.half);
+    if half != NONE {
+        waiting[list_of(key)].take(half);
     }
-    let of = key_of(source_of::<A, W>(key, connection.origin_low));
+    let of = key_of(source_of::<A, W>(key, head.is_origin_low()));
     let hash = sources.hasher().hash(&of);
     if let Some(slot) = sources.find(hash, &of) {
         match sources.word(slot, 0) {
-            0 | 1 => _ = sources.remove_at(slot),
+            0 | 1 => sources.discard_at(slot),
             count => sources.set_word(slot, 0, count - 1),
         }
     }

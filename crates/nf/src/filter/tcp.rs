@@ -200,28 +200,84 @@ impl Tcp {
     ///
     /// # Errors
     /// It does not fit, and changes nothing.
+    #[inline]
     pub fn step(&mut self, from: usize, segment: &Segment) -> Result<(), Unfit> {
-        let mut next = *self;
-        next.advance(from & 1, segment)?;
-        *self = next;
+        let ([first, second], is_first) = (self.sides, from & 1 == 0);
+        let (mine, other) = if is_first { (first, second) } else { (second, first) };
+        let mut seen = Seen { mine, other, bits: self.bits };
+        seen.advance(is_first, segment)?;
+        let Seen { mine, other, bits } = seen;
+        *self = Tcp { sides: if is_first { [mine, other] } else { [other, mine] }, bits };
         Ok(())
     }
 
-    fn advance(&mut self, from: usize, segment: &Segment) -> Result<(), Unfit> {
+    /// Whether a packet of side `of`, quoted by an ICMP error, may have been one: its sequence number is among what it has sent.
+    pub fn may_quote(&self, of: usize, seq: u32) -> bool {
+        let (mine, other) = (&self.sides[of & 1], &self.sides[1 - (of & 1)]);
+        mine.bits & side::SEEN != 0
+            && behind(seq, mine.end) <= 0
+            && behind(seq, mine.end.wrapping_sub(other.window.max(1 << 16))) >= 0
+    }
+
+    /// Whether it can have come about: asked of what an image says.
+    pub(crate) fn is_sound(&self) -> bool {
+        let known = side::SEEN | side::SCALES | side::FIN;
+        self.bits & !(PICKED_UP | ANSWERED | RESET) == 0
+            && self.sides.iter().all(|one| one.scale <= MOST_SCALE && one.bits & !known == 0)
+    }
+
+    #[inline]
+    pub(crate) fn pack(&self) -> [u64; WORDS] {
+        let word = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let [a, b] = self.sides;
+        let rest =
+            |one: &Side, bits: u8| u32::from(one.scale) << 16 | u32::from(bits) << 8 | u32::from(one.bits);
+        [
+            word(a.end, a.allowed),
+            word(a.window, rest(&a, self.bits)),
+            word(b.end, b.allowed),
+            word(b.window, rest(&b, 0)),
+        ]
+    }
+
+    #[inline]
+    pub(crate) fn unpack(words: [u64; WORDS]) -> Self {
+        let one = |ends: u64, rest: u64| Side {
+            end: (ends >> 32) as u32,
+            allowed: ends as u32,
+            window: (rest >> 32) as u32,
+            scale: (rest >> 16) as u8,
+            bits: rest as u8,
+        };
+        Tcp { sides: [one(words[0], words[1]), one(words[2], words[3])], bits: (words[1] >> 8) as u8 }
+    }
+}
+
+/// A connection as the side sees it that sends a segment: by name, for what is looked up by a number lies in memory and not in registers.
+struct Seen {
+    mine: Side,
+    other: Side,
+    bits: u8,
+}
+
+impl Seen {
+    /// A segment of my side; `is_first`: who began it. What does not fit may leave anything here.
+    #[inline]
+    fn advance(&mut self, is_first: bool, segment: &Segment) -> Result<(), Unfit> {
         let Segment { seq, ack, flags, .. } = *segment;
         let (syn, rst, acks) = (flags & SYN != 0, flags & RST != 0, flags & ACK != 0);
         if syn && (rst || flags & FIN != 0) || (!acks && !syn && !rst) {
             return Err(Unfit);
         }
-        let [mine, other] = if from == 0 { self.sides } else { [self.sides[1], self.sides[0]] };
+        let (mine, other) = (&mut self.mine, &self.other);
         if mine.bits & side::SEEN == 0 && self.bits & PICKED_UP == 0 {
-            return self.answer(from, segment);
+            return self.answer(segment);
         }
         let unanswered = other.bits & side::SEEN == 0 && self.bits & PICKED_UP == 0;
         if unanswered {
             // Who opens it says so again, or gives up; nobody has told it what it may send.
             if syn && !acks {
-                self.sides[from] = Side::opened(segment);
+                *mine = Side::opened(segment);
                 return Ok(());
             }
             if rst && (behind(seq, mine.end) == 0 || behind(seq, mine.end) == -1) {
@@ -230,7 +286,9 @@ impl Tcp {
             }
             return Err(Unfit);
         }
-        let window = self.window(from, segment);
+        // That of a SYN is never shifted.
+        let told = u32::from(segment.window);
+        let window = if syn { told } else { told << mine.scale };
         let end = segment.end();
         let missed = self.bits & MISSED != 0 && behind(other.allowed, other.end) > 0;
         let sent = if missed { other.allowed } else { other.end };
@@ -250,10 +308,10 @@ impl Tcp {
             }
             return Ok(());
         }
-        self.note(from, segment, window);
+        self.note(segment, window);
         let answered = match self.bits & PICKED_UP != 0 {
-            true => self.sides.iter().all(|one| one.bits & side::SEEN != 0),
-            false => from == 0 && acks && !syn,
+            true => self.mine.bits & self.other.bits & side::SEEN != 0,
+            false => is_first && acks && !syn,
         };
         if answered {
             self.bits |= ANSWERED;
@@ -262,10 +320,10 @@ impl Tcp {
     }
 
     /// The first segment of the side that was asked.
-    fn answer(&mut self, from: usize, segment: &Segment) -> Result<(), Unfit> {
+    fn answer(&mut self, segment: &Segment) -> Result<(), Unfit> {
         let Segment { ack, flags, .. } = *segment;
         let (syn, rst, acks) = (flags & SYN != 0, flags & RST != 0, flags & ACK != 0);
-        let asked = &mut self.sides[1 - from];
+        let asked = &mut self.other;
         let unacked = behind(asked.end, ack);
         if rst {
             return match acks && unacked == 0 {
@@ -286,22 +344,14 @@ impl Tcp {
         if (mine.bits & asked.bits) & side::SCALES == 0 {
             (mine.scale, asked.scale) = (0, 0);
         }
-        self.sides[from] = mine;
+        self.mine = mine;
         Ok(())
     }
 
-    /// The window that a segment tells. That of a SYN is never shifted.
-    fn window(&self, from: usize, segment: &Segment) -> u32 {
-        let raw = u32::from(segment.window);
-        if segment.flags & SYN != 0 { raw } else { raw << self.sides[from].scale }
-    }
-
-    fn note(&mut self, from: usize, segment: &Segment, window: u32) {
+    /// What a segment says that fits; `window` is shifted.
+    fn note(&mut self, segment: &Segment, window: u32) {
         let end = segment.end();
-        let (mine, other) = match &mut self.sides {
-            [first, second] if from == 0 => (first, second),
-            [first, second] => (second, first),
-        };
+        let (mine, other) = (&mut self.mine, &mut self.other);
         if behind(end, mine.end) > 0 {
             mine.end = end;
         }
@@ -327,45 +377,6 @@ impl Tcp {
                 other.allowed = allowed;
             }
         }
-    }
-
-    /// Whether a packet of side `of`, quoted by an ICMP error, may have been one: its sequence number is among what it has sent.
-    pub fn may_quote(&self, of: usize, seq: u32) -> bool {
-        let (mine, other) = (&self.sides[of & 1], &self.sides[1 - (of & 1)]);
-        mine.bits & side::SEEN != 0
-            && behind(seq, mine.end) <= 0
-            && behind(seq, mine.end.wrapping_sub(other.window.max(1 << 16))) >= 0
-    }
-
-    /// Whether it can have come about: asked of what an image says.
-    pub(crate) fn is_sound(&self) -> bool {
-        let known = side::SEEN | side::SCALES | side::FIN;
-        self.bits & !(PICKED_UP | ANSWERED | RESET) == 0
-            && self.sides.iter().all(|one| one.scale <= MOST_SCALE && one.bits & !known == 0)
-    }
-
-    pub(crate) fn pack(&self) -> [u64; WORDS] {
-        let word = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-        let [a, b] = self.sides;
-        let rest =
-            |one: &Side, bits: u8| u32::from(one.scale) << 16 | u32::from(bits) << 8 | u32::from(one.bits);
-        [
-            word(a.end, a.allowed),
-            word(a.window, rest(&a, self.bits)),
-            word(b.end, b.allowed),
-            word(b.window, rest(&b, 0)),
-        ]
-    }
-
-    pub(crate) fn unpack(words: [u64; WORDS]) -> Self {
-        let one = |ends: u64, rest: u64| Side {
-            end: (ends >> 32) as u32,
-            allowed: ends as u32,
-            window: (rest >> 32) as u32,
-            scale: (rest >> 16) as u8,
-            bits: rest as u8,
-        };
-        Tcp { sides: [one(words[0], words[1]), one(words[2], words[3])], bits: (words[1] >> 8) as u8 }
     }
 }
 

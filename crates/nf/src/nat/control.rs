@@ -68,7 +68,7 @@ fn saved<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
 /// Reads all sessions beside the workers, and beside the control side: a large table takes a while.
 pub struct Exporter {
     v4: Vec<Reader<2, 4>>,
-    v6: Vec<Reader<3, 7>>,
+    v6: Vec<Reader<5, 5>>,
 }
 
 impl Exporter {

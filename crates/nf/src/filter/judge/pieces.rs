@@ -1,0 +1,75 @@
+//! Fragments: they go as the first one of their packet goes, and wait for it.
+
+use super::{Fate, Filter, Ways};
+use crate::filter::counters::Counter;
+use crate::filter::net::Net;
+use crate::filter::packet::Read;
+use crate::filter::rules::Rules;
+use crate::nat::fragments::{Known, Token, Whole};
+use tidemill_burst::DropReason;
+
+impl<A: Net<W>, const W: usize> Filter<A, W> {
+    /// A fragment.
+    pub(super) fn piece(
+        &mut self,
+        place: usize,
+        now_ms: u64,
+        rules: &Rules,
+        ways: Ways,
+        read: &Read<A, W>,
+        ip: &[u8],
+    ) -> Fate {
+        const REFUSED: Fate = Fate::Drop(DropReason::FilterFragmentRefused);
+        let Some(piece) = read.fragment else { return REFUSED };
+        let (start, end) = piece.bytes;
+        // All but the last are multiples of eight bytes.
+        if piece.more && !(end - start).is_multiple_of(8) {
+            return REFUSED;
+        }
+        let whole = Whole {
+            source: read.source,
+            destination: read.destination,
+            ident: piece.ident,
+            // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
+            protocol: if A::V6 { 0 } else { read.protocol },
+            way: read.vrf,
+            from_inside: false,
+        };
+        let met = self.fragments.meet(now_ms, rules.times.fragment_ms, whole, start..end, piece.more);
+        match met {
+            (_, Known::Refused) => REFUSED,
+            (token, _) if start == 0 => {
+                let fate = self.whole(place, now_ms, rules, ways, read, ip);
+                let known = match fate {
+                    Fate::Passes => Known::Addresses(read.source, read.destination),
+                    _ => Known::Refused,
+                };
+                self.fragments.learn(token, known);
+                self.settled = Some(token);
+                fate
+            }
+            (_, Known::Addresses(..)) => {
+                self.counters.one(Counter::Fragments);
+                Fate::Passes
+            }
+            (token, Known::Nothing | Known::Worker(_)) => {
+                self.counters.one(Counter::FragmentsHeld);
+                Fate::Waits(token)
+            }
+        }
+    }
+
+    /// A fragment that has waited.
+    pub fn resume(&mut self, now_ms: u64, token: Token) -> Fate {
+        match self.fragments.look(now_ms, token) {
+            None => Fate::Drop(DropReason::FilterFragmentTimeout),
+            Some(Known::Refused) => Fate::Drop(DropReason::FilterFragmentRefused),
+            Some(Known::Addresses(..)) => {
+                self.counters.one(Counter::Fragments);
+                self.counters.one(Counter::Passed);
+                Fate::Passes
+            }
+            Some(Known::Nothing | Known::Worker(_)) => Fate::Waits(token),
+        }
+    }
+}
