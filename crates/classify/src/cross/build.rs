@@ -80,8 +80,7 @@ impl Cross {
         let (source, sources) = Address::new(half(48)?, half(32)?)?;
         let (destination, destinations) = Address::new(half(16)?, half(0)?)?;
         let mut lists = Lists { blocks: Vec::new(), known: HashMap::new() };
-        let mut numbers =
-            Numbers { parts: &parts, conditions: &conditions, list: Vec::new(), settled: 0 };
+        let mut numbers = Numbers { parts: &parts, conditions: &conditions, list: Vec::new(), settled: 0 };
         let of_pairs = pairs(&sources, &destinations, &mut numbers, &mut lists)?;
         numbers.begin();
         rules.iter().zip(0..).filter(|(rule, _)| rule.mask().0[0] == 0).for_each(|(_, i)| numbers.add(i));

@@ -5,11 +5,12 @@
 //! rules that have come since, those over IPv6 addresses --> a tuple space of their own, asked for every key (the latter: for those that are IPv6)
 //! ```
 
+use super::Cross;
 use super::block::NO_RULE;
-use super::{Cross, GROUP};
 use crate::key::{Field, IPV6, Key};
 use crate::rule::{Match, Rank, Rule, RuleId};
 use crate::tuple::{Grouping, TupleSpace};
+use crate::turned::GROUP;
 use std::sync::Arc;
 
 /// Changes after which it is worn, and as a part of the rules: the larger of both.
@@ -82,7 +83,7 @@ impl Crossed {
         }
         let ranks = rules.iter().map(|&(rank, _)| rank).collect();
         let base = Arc::new(Base { cross: Cross::build(&matches)?, rules });
-        Some(Crossed { base, ranks, gone: 0, beside, came: 0 })
+        Some(Crossed { base, ranks, gone: 0, beside: beside.settled(), came: 0 })
     }
 
     /// The same, if there are [`LEAST`] rules, and its lookups touch fewer lines than the tuple space's do, for packets of a sample of the rules.

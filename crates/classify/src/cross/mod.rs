@@ -42,13 +42,11 @@ pub use condition::MOST_CONDITIONS;
 pub use crossed::{Crossed, LEAST};
 
 use crate::key::Key;
+use crate::turned::GROUP;
 use block::{Block, NO_RULE};
 use class::{Classes, Set};
 use condition::Conditions;
 use tidemill_lookup::prefetch::prefetch_read;
-
-/// Keys that are under way at once.
-const GROUP: usize = 32;
 
 /// One address: the classes of its halves, and what class those make.
 struct Address {

@@ -7,8 +7,9 @@
 
 use super::block::{Block, LANES, NO_RULE};
 use super::condition::Conditions;
-use super::{Cross, GROUP, ports};
+use super::{Cross, ports};
 use crate::key::{Key, WORDS};
+use crate::turned::GROUP;
 use std::arch::x86_64::*;
 
 /// The CPU has what this needs.
