@@ -320,6 +320,12 @@ impl Rules {
         }
     }
 
+    /// Whether the matches of one way are there as a cross-product.
+    #[cfg(test)]
+    pub(crate) fn is_crossed(&self, out: bool) -> bool {
+        self.compiled.ways[usize::from(out)].crossed.is_some()
+    }
+
     /// The matches of one way.
     pub(crate) fn space(&self, out: bool) -> &TupleSpace {
         &self.compiled.ways[usize::from(out)].space
