@@ -68,7 +68,7 @@ impl Decider for &Snapshot {
     }
 
     fn decide_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
-        self.space().lookup_batch(keys, out);
+        self.lookup_batch(keys, out);
     }
 
     fn lines(&self, key: &Key) -> usize {
@@ -94,7 +94,7 @@ impl Decider for &Arc<Snapshot> {
     }
 
     fn decide_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
-        self.space().lookup_batch(keys, out);
+        self.lookup_batch(keys, out);
     }
 
     fn lines(&self, key: &Key) -> usize {

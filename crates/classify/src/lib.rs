@@ -8,6 +8,7 @@
 //! * [`flows`]: rules, groups and meters as text, as `ovs-ofctl` has them.
 //! * [`oracle`]: the first match by looking at every rule.
 //! * [`tuple`]: tuple space search and its merged form; which masks a decision has looked at.
+//! * [`cross`]: cross-products of addresses with short lists, for sets that change seldom.
 //! * [`live`]: rules that change while workers look up.
 //! * [`pipeline`]: several tables, actions, groups, meters; the owner of a switch's rules.
 //! * [`decider`], [`cache`]: exact matches and megaflows in front of the rules, one per worker.
@@ -19,6 +20,7 @@
 #![deny(unsafe_code)]
 
 pub mod cache;
+pub mod cross;
 pub mod decider;
 pub mod flows;
 pub mod key;
@@ -35,6 +37,7 @@ pub mod tuple;
 mod turned;
 pub mod yardstick;
 
+pub use cross::Crossed;
 pub use key::{Field, Key, Mask};
 pub use rule::{MOST_RULES, Match, PortRange, Rank, Rule, RuleId, Side};
 pub use rules::RuleSet;

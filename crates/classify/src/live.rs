@@ -10,10 +10,14 @@
 //! patching table by table would show (a packet that is let through by a rule whose exception was inserted before it). It costs the structure's
 //! memory twice, and every change is made twice. Where a reader still looks at the spare after [`PATIENCE`], the structure is copied instead.
 //!
+//! The first table's rules may be there as a [cross-product](crate::cross), too, which is made when its owner says so ([`LiveRules::cross`]): made once, for both copies; what
+//! changes is noted in either.
+//!
 //! Rules are in one table, or in several of a [pipeline](crate::pipeline), with instructions.
 //!
 //! A number of a rule that has gone is used again only after all workers have passed a burst boundary: nobody counts under it any more.
 
+use crate::cross::Crossed;
 use crate::key::{Key, Mask};
 use crate::pipeline::{Entry, Shared};
 use crate::rule::{Match, Rank, Rule, RuleId};
@@ -38,6 +42,8 @@ pub struct Snapshot {
     version: u64,
     /// By number; there is one at least.
     tables: Vec<TupleSpace>,
+    /// The first table's rules once more, if they suit that.
+    crossed: Option<Crossed>,
     /// Of each table: rules that ask for what lies above IPv6, and those that ask for what a transport header has.
     asking: Vec<[u32; 2]>,
     /// Of rules that have instructions, by number.
@@ -66,6 +72,20 @@ impl Snapshot {
     #[inline(always)]
     pub fn tables(&self) -> &[TupleSpace] {
         &self.tables
+    }
+
+    /// The cross-product of the first table's rules, if there is one.
+    pub fn crossed(&self) -> Option<&Crossed> {
+        self.crossed.as_ref()
+    }
+
+    /// The first matches of many keys in the first table; `out` is as long as `keys`, and what lies beyond the shorter is not looked at.
+    #[inline]
+    pub fn lookup_batch(&self, keys: &[Key], out: &mut [Rank]) {
+        match &self.crossed {
+            Some(crossed) => crossed.lookup_batch(self.space(), keys, out),
+            None => self.space().lookup_batch(keys, out),
+        }
     }
 
     /// What a rule that was put in with instructions says.
@@ -129,6 +149,9 @@ impl Snapshot {
                 let done = self.tables.get_mut(table).is_some_and(|space| space.insert(*id, rule));
                 if done {
                     self.count_asking(table, rule, true);
+                    if let Some(crossed) = self.crossed_of(table) {
+                        crossed.insert(*id, rule);
+                    }
                 }
                 done
             }
@@ -140,13 +163,25 @@ impl Snapshot {
                 let done = self.tables.get_mut(table).is_some_and(|space| space.remove(*id, rule));
                 if done {
                     self.count_asking(table, rule, false);
+                    if let Some(crossed) = self.crossed_of(table) {
+                        crossed.remove(*id, rule);
+                    }
                 }
                 done
             }
             Step::Rank(id, rule, priority, table) => {
-                let space = self.tables.get_mut(usize::from(*table));
-                let other = Rule { priority: *priority, ..*rule };
-                space.is_some_and(|space| space.remove(*id, rule) && space.insert(*id, &other))
+                let (table, other) = (usize::from(*table), Rule { priority: *priority, ..*rule });
+                let space = self.tables.get_mut(table);
+                let done = space.is_some_and(|space| space.remove(*id, rule) && space.insert(*id, &other));
+                if let Some(crossed) = self.crossed_of(table).filter(|_| done) {
+                    crossed.remove(*id, rule);
+                    crossed.insert(*id, &other);
+                }
+                done
+            }
+            Step::Cross(crossed) => {
+                self.crossed = crossed.as_deref().cloned();
+                true
             }
             Step::Regroup(table, grouping) => match self.tables.get_mut(usize::from(*table)) {
                 Some(space) => {
@@ -163,6 +198,11 @@ impl Snapshot {
         debug_assert!(done, "{step:?}");
     }
 
+    /// The cross-product of a table.
+    fn crossed_of(&mut self, table: usize) -> Option<&mut Crossed> {
+        self.crossed.as_mut().filter(|_| table == 0)
+    }
+
     fn remember(&mut self, version: u64, steps: &[Step]) {
         self.version = version;
         for step in steps {
@@ -173,7 +213,7 @@ impl Snapshot {
                 Step::Insert(_, rule, entry) => (entry.as_ref().map_or(0, |entry| entry.table), rule),
                 Step::Remove(_, rule, table) | Step::Rank(_, rule, _, table) => (*table, rule),
                 // No cached decision depends on these.
-                Step::Share(_) | Step::Regroup(..) => continue,
+                Step::Share(_) | Step::Regroup(..) | Step::Cross(_) => continue,
             };
             self.changes.push_back((version, table, rule.matches));
         }
@@ -190,6 +230,8 @@ enum Step {
     Share(Arc<Shared>),
     /// A table's rules, grouped otherwise.
     Regroup(u8, Grouping),
+    /// The cross-product of the first table's rules as they are then; none from now on.
+    Cross(Option<Arc<Crossed>>),
 }
 
 /// The rules with their writer.
@@ -225,6 +267,7 @@ impl LiveRules {
         let snapshot = Snapshot {
             version: 1,
             tables: (0..tables.max(1)).map(|_| TupleSpace::new(grouping)).collect(),
+            crossed: None,
             asking: vec![[0; 2]; tables.max(1).into()],
             entries: Vec::new(),
             shared: Arc::default(),
@@ -317,6 +360,20 @@ impl LiveRules {
         self.staged.push(Step::Regroup(table, grouping));
     }
 
+    /// Makes a cross-product of the first table's rules as they are published, if they suit one ([`Crossed::choose`]); it is there from the next [`commit`](Self::commit) on, and
+    /// whether there is something to commit. No decision changes by that. It costs the time of making one, here and now: workers go on meanwhile, and the changes that are staged
+    /// wait.
+    pub fn cross(&mut self) -> bool {
+        let snapshot = self.snapshot();
+        let crossed = Crossed::choose(snapshot.space()).map(Arc::new);
+        let other = crossed.is_some() || snapshot.crossed.is_some();
+        if other {
+            // What is staged already comes to it as any change does.
+            self.staged.insert(0, Step::Cross(crossed));
+        }
+        other
+    }
+
     /// Takes a rule out; workers see it until the next [`commit`](Self::commit).
     pub fn remove(&mut self, id: RuleId) -> Option<Rule> {
         let rule = self.set.remove(id)?;
@@ -368,7 +425,7 @@ impl LiveRules {
         let since = self.publisher.domain().advance();
         let gone = steps.iter().filter_map(|step| match step {
             Step::Remove(id, ..) => Some((since, *id)),
-            Step::Insert(..) | Step::Rank(..) | Step::Share(_) | Step::Regroup(..) => None,
+            Step::Insert(..) | Step::Rank(..) | Step::Share(_) | Step::Regroup(..) | Step::Cross(_) => None,
         });
         self.gone.extend(gone);
         self.behind.push((version, steps));
@@ -496,9 +553,59 @@ impl WorkerCounters {
 mod tests {
     use super::*;
     use crate::key::Field;
+    use crate::pipeline::Instructions;
+    use crate::suite::{Rng, Shape, key};
 
     fn rule(port: u16, priority: u64) -> Rule {
         Rule { matches: Match::any().exact(Field::DestinationPort, port.into()), priority }
+    }
+
+    #[test]
+    fn a_cross_product_is_told_what_changes_in_either_copy() {
+        let domain = Domain::new();
+        let mut rules = LiveRules::with_tables(&domain, Grouping::Exact, 2000, 2);
+        let mut rng = Rng::new(3);
+        let list: Vec<Rule> = (0..200).map(|_| Shape::Chains.rule(&mut rng)).collect();
+        let mut ids: Vec<RuleId> = list.iter().map(|rule| rules.insert(*rule).unwrap()).collect();
+        assert!(!rules.cross(), "nothing is published that it could be made of");
+        let version = rules.commit();
+        // Staged before it is made, and not in it.
+        ids.push(rules.insert(Shape::Chains.rule(&mut rng)).unwrap());
+        rules.remove(ids.swap_remove(7)).unwrap();
+        assert!(rules.cross());
+        assert_eq!(rules.commit(), version + 1);
+        let keys: Vec<Key> = (0..300).map(|_| key(&list, &mut rng)).collect();
+        let (mut found, mut expected) = (vec![Rank::NONE; 300], vec![Rank::NONE; 300]);
+        for change in 0..40 {
+            let crossed = rules.snapshot().crossed().unwrap();
+            assert!(!crossed.is_worn());
+            crossed.check(rules.snapshot().space()).unwrap();
+            rules.snapshot().lookup_batch(&keys, &mut found);
+            rules.snapshot().space().lookup_batch(&keys, &mut expected);
+            assert_eq!(found, expected, "{change}");
+            // Now a rule of another table, now one of this that gets another priority, goes, or comes back.
+            match change % 4 {
+                0 => {
+                    let entry = Entry { table: 1, instructions: Instructions::default() };
+                    rules.insert_entry(rule(change, 9), entry).unwrap();
+                }
+                1 => assert!(rules.set_priority(ids[usize::from(change)], 60)),
+                2 => {
+                    rules.remove(ids.pop().unwrap()).unwrap();
+                }
+                _ => ids.push(rules.insert(list[usize::from(change)]).unwrap()),
+            }
+            rules.commit();
+        }
+        // Few rules are none to cross.
+        ids.drain(..).for_each(|id| assert!(rules.remove(id).is_some()));
+        rules.commit();
+        assert!(rules.snapshot().crossed().unwrap().is_worn());
+        rules.snapshot().lookup_batch(&keys, &mut found);
+        assert_eq!(found, [Rank::NONE; 300]);
+        assert!(rules.cross());
+        rules.commit();
+        assert!(rules.snapshot().crossed().is_none() && !rules.cross());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tidemill_classify::live::LiveRules;
 use tidemill_classify::pipeline::{Action, Entry, Instructions, Output, Walker, WayId, Ways};
 use tidemill_classify::suite::{Rng, Shape, key};
 use tidemill_classify::yardstick::CuckooLayers;
-use tidemill_classify::{Grouping, Key, Rank, Rule, RuleSet, TupleSpace};
+use tidemill_classify::{Crossed, Grouping, Key, Rank, Rule, RuleId, RuleSet, TupleSpace};
 use tidemill_lookup::qsbr::Domain;
 
 #[test]
@@ -66,6 +66,31 @@ fn the_baseline_allocates_for_masks_only() {
     layers.classify(&space, &keys, &mut others);
     assert_eq!((allocations() - before, layers.masks()), (0, masks));
     assert!(out == others && masks > 5);
+}
+
+#[test]
+fn cross_products_allocate_when_made_and_changed_only() {
+    let mut rng = Rng::new(8);
+    let list: Vec<Rule> =
+        (0..300).map(|i| [Shape::Acl, Shape::Ipv6][usize::from(i % 8 == 0)].rule(&mut rng)).collect();
+    let mut space = TupleSpace::build(&RuleSet::from_list(&list), Grouping::Merged);
+    let mut crossed = Crossed::build(&space).unwrap();
+    // Keys of rules that have gone and of those that have come, IPv6 and other ones.
+    for (id, i) in (300..).map(RuleId).zip(0..20) {
+        let (gone, came) = (RuleId(i as u32), Shape::Acl.rule(&mut rng));
+        space.remove(gone, &list[i]);
+        crossed.remove(gone, &list[i]);
+        space.insert(id, &came);
+        crossed.insert(id, &came);
+    }
+    assert!(!crossed.is_worn());
+    let keys: Vec<Key> = (0..3000).map(|_| key(&list, &mut rng)).collect();
+    let mut out = vec![Rank::NONE; keys.len()];
+    let before = allocations();
+    crossed.lookup_batch(&space, &keys, &mut out);
+    crossed.lookup_batch_scalar(&space, &keys, &mut out);
+    assert_eq!(allocations() - before, 0);
+    assert!(out.iter().any(|&found| found != Rank::NONE));
 }
 
 #[test]

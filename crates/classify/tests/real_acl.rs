@@ -7,7 +7,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use tidemill_classify::oracle::Oracle;
 use tidemill_classify::text::{Header, TextRule, in_order, read_headers, read_rules};
-use tidemill_classify::{Grouping, Rank, RuleId, RuleSet, TupleSpace};
+use tidemill_classify::{Crossed, Grouping, Rank, RuleId, RuleSet, TupleSpace};
 
 fn data(test: &str) -> Option<PathBuf> {
     let data = std::env::var_os("TIDEMILL_DATA").map(|data| PathBuf::from(data).join("acl"));
@@ -34,6 +34,9 @@ const SETS: [(&str, usize, usize); 9] = [
     ("cbgen-fw1_100k", 88_978, 89_542),
     ("cbgen-ipc1_100k", 99_233, 99_233),
 ];
+
+/// Those that are made into a cross-product.
+const CROSSED: [&str; 5] = ["wustl-acl1", "wustl-fw1", "wustl-ipc1", "wustl-acl1_10K", "wustl-ipc1_10K"];
 
 fn set(data: &Path, name: &str) -> (Vec<TextRule>, Vec<Header>) {
     let rules =
@@ -68,6 +71,21 @@ fn every_structure_finds_the_verified_first_match() {
                 if rules.len() < 2000 {
                     assert_eq!(space.lookup_wild(&header.key).0, *found);
                 }
+            }
+        }
+        let space = TupleSpace::build(&rules, Grouping::for_set(&rules));
+        let crossed = Crossed::choose(&space);
+        // The others have too many pairs of addresses.
+        assert_eq!(crossed.is_some(), CROSSED.contains(&name), "{name}");
+        if let Some(crossed) = crossed {
+            crossed.check(&space).unwrap();
+            let mut found = [vec![Rank::NONE; keys.len()], vec![Rank::NONE; keys.len()]];
+            crossed.lookup_batch(&space, &keys, &mut found[0]);
+            crossed.lookup_batch_scalar(&space, &keys, &mut found[1]);
+            for (i, header) in headers.iter().enumerate() {
+                let expected = header.first_match.flatten().map(RuleId);
+                let answers = [found[0][i].rule(), found[1][i].rule()];
+                assert_eq!(answers, [expected; 2], "{name}, crossed: {:?}", header.key);
             }
         }
         println!("{name}: {:?}", Grouping::for_set(&rules));

@@ -28,6 +28,8 @@ fn a_set_and_its_trace_are_verified() {
         (&oracle["structure"], &oracle["checked"], &oracle["matched"]),
         (&json!("oracle"), &json!(4), &json!(3))
     );
+    let cross: Vec<_> = lines.iter().filter(|line| line["structure"] == "cross").collect();
+    assert_eq!((cross.len(), &cross[0]["stage"], &cross[0]["checked"]), (2, &json!("lookup"), &json!(8)));
     for structure in ["tuple-space", "tuple-merge"] {
         for stage in ["lookup", "masks", "cached", "changes"] {
             let of = |fields: &str| {

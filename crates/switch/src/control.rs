@@ -345,7 +345,7 @@ impl SwitchControl {
         self.book.flows().len()
     }
 
-    /// One round: rules whose time is over go. Whether there was anything to do.
+    /// One round: rules whose time is over go, and what the rules are looked up by is made anew if it is worn and they have come to rest. Whether a rule has gone.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         // Rules never go before their time: those that have come since the last round count from now.
         if std::mem::take(&mut self.timeless) {
@@ -360,6 +360,9 @@ impl SwitchControl {
         if !gone.is_empty() {
             self.book.commit();
             self.choose(false);
+        }
+        if self.section.classifier == Classifier::Auto && self.book.renew() {
+            self.book.commit();
         }
         !gone.is_empty()
     }

@@ -205,6 +205,8 @@ pub struct Pipeline {
     pub(super) rules: LiveRules,
     /// Rules of each table when its grouping was last chosen.
     pub(super) looked: Vec<usize>,
+    /// The version when [`renew`](Pipeline::renew) was last called.
+    pub(super) seen: u64,
     flows: BTreeMap<RuleId, Flow>,
     /// Rules by what OpenFlow takes for the same one.
     by_match: HashMap<Likeness, RuleId>,
@@ -229,6 +231,7 @@ impl Pipeline {
         Pipeline {
             rules: LiveRules::with_tables(domain, settings.grouping, settings.rules, settings.tables),
             looked: vec![0; settings.tables.into()],
+            seen: 0,
             flows: BTreeMap::new(),
             by_match: HashMap::new(),
             timed: BTreeSet::new(),

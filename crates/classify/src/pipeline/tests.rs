@@ -334,6 +334,38 @@ fn tables_are_grouped_by_their_rules() {
 }
 
 #[test]
+fn a_cross_product_is_made_anew_when_rules_come_to_rest() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10_000);
+    let add_all = |book: &mut Pipeline, from: u32, to: u32| {
+        for n in from..to {
+            let (source, destination) = (17 + n % 16, 17 + n / 16 % 16);
+            let addresses = format!("nw_src=10.{n}.7.9/{source},nw_dst=10.9.{n}.1/{destination}");
+            add(book, &format!("priority={n},ip,{addresses} actions=1"));
+        }
+        book.commit();
+    };
+    let crossed = |book: &Pipeline| book.snapshot().crossed().map(|crossed| crossed.is_worn());
+    add_all(&mut book, 0, 150);
+    assert_eq!(crossed(&book), None);
+    assert!(book.choose_groupings(true));
+    book.commit();
+    assert_eq!(crossed(&book), Some(false));
+    assert!(!book.renew(), "nothing is worn");
+    add_all(&mut book, 150, 200);
+    assert!(!book.renew() && !book.renew());
+    add_all(&mut book, 200, 216);
+    assert_eq!(crossed(&book), Some(true));
+    assert!(!book.renew(), "rules have come since");
+    let version = book.snapshot().version();
+    assert!(book.renew());
+    assert_eq!(book.commit(), version + 1);
+    assert_eq!(crossed(&book), Some(false));
+    book.snapshot().crossed().unwrap().check(book.snapshot().space()).unwrap();
+    assert!(!book.renew() && !book.renew());
+}
+
+#[test]
 fn groups_and_meters_are_there_before_their_rules_and_take_them_along() {
     let domain = Domain::new();
     let mut book = pipeline(&domain, 10);

@@ -118,7 +118,7 @@ impl Snapshot {
     pub fn walk_batch(&self, keys: &[Key], mut each: impl FnMut(usize, Way)) {
         for (group, keys) in keys.chunks(TOGETHER).enumerate() {
             let mut first = [Rank::NONE; TOGETHER];
-            self.space().lookup_batch(keys, &mut first[..keys.len()]);
+            self.lookup_batch(keys, &mut first[..keys.len()]);
             for (at, (key, rank)) in keys.iter().zip(first).enumerate() {
                 each(group * TOGETHER + at, self.walk_on(key, rank));
             }

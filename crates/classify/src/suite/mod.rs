@@ -14,6 +14,7 @@ pub use cached::{CachedCase, run_cached};
 pub use piped::{PipedCase, run_piped};
 pub use sets::{Rng, Shape, flipped, key};
 
+use crate::cross::Crossed;
 use crate::key::{Key, Mask};
 use crate::oracle::Oracle;
 use crate::rule::{Rank, Rule, RuleId};
@@ -27,6 +28,8 @@ pub enum Step {
     Insert(Rule),
     /// Take out the rule whose number leaves this rest, divided by the numbers so far.
     Remove(usize),
+    /// Make a cross-product of the rules that there are, if there can be one; from then on it is asked, too.
+    Cross,
     /// Ask for packets made with this seed.
     Look(u64),
 }
@@ -49,7 +52,7 @@ impl Case {
     pub fn random(seed: u64, shape: Shape, grouping: Grouping, changes: usize) -> Self {
         let mut rng = Rng::new(seed);
         let mut steps: Vec<Step> = (0..changes / 2).map(|_| Step::Insert(shape.rule(&mut rng))).collect();
-        steps.push(Step::Look(rng.number()));
+        steps.extend([Step::Cross, Step::Look(rng.number())]);
         for _ in changes / 2..changes {
             let insert = rng.once_in(2);
             steps.push(if insert {
@@ -59,6 +62,9 @@ impl Case {
             });
             if rng.once_in(8) {
                 steps.push(Step::Look(rng.number()));
+            }
+            if rng.once_in(64) {
+                steps.push(Step::Cross);
             }
         }
         // And down to nothing, now and then.
@@ -80,6 +86,7 @@ impl Case {
     /// The first answer that is not the oracle's.
     pub fn run(&self) -> Result<(), String> {
         let (mut set, mut space) = (RuleSet::new(1 << 20), TupleSpace::new(self.grouping));
+        let mut crossed: Option<Crossed> = None;
         let mut ids: Vec<RuleId> = Vec::new();
         for step in &self.steps {
             match step {
@@ -89,6 +96,7 @@ impl Case {
                     if !space.insert(id, rule) || space.insert(id, rule) {
                         return Err(format!("{id:?} went in not once"));
                     }
+                    crossed.iter_mut().for_each(|crossed| crossed.insert(id, rule));
                 }
                 Step::Remove(at) if !ids.is_empty() => {
                     let id = ids.swap_remove(at % ids.len());
@@ -97,9 +105,11 @@ impl Case {
                     if !space.remove(id, &rule) || space.remove(id, &rule) {
                         return Err(format!("{id:?} came out not once"));
                     }
+                    crossed.iter_mut().for_each(|crossed| crossed.remove(id, &rule));
                 }
                 Step::Remove(_) => {}
-                Step::Look(seed) => look(&set, &space, *seed)?,
+                Step::Cross => crossed = Crossed::build(&space),
+                Step::Look(seed) => look(&set, &space, crossed.as_ref(), *seed)?,
             }
         }
         Ok(())
@@ -139,8 +149,9 @@ fn shrink<T: Clone>(steps: &[T], fails: impl Fn(&[T]) -> bool) -> Vec<T> {
 }
 
 /// Compares a structure with the oracle of a set.
-fn look(set: &RuleSet, space: &TupleSpace, seed: u64) -> Result<(), String> {
+fn look(set: &RuleSet, space: &TupleSpace, crossed: Option<&Crossed>, seed: u64) -> Result<(), String> {
     space.check()?;
+    crossed.map_or(Ok(()), |crossed| crossed.check(space))?;
     let oracle = Oracle::new(set);
     let rules: Vec<Rule> = set.iter().map(|(_, rule)| *rule).collect();
     let mut rng = Rng::new(seed);
@@ -153,6 +164,15 @@ fn look(set: &RuleSet, space: &TupleSpace, seed: u64) -> Result<(), String> {
         return Err(format!("{:?}: vectors {:?}, scalar {:?}", keys[i], found[i], scalar[i]));
     }
     oracle.lookup_batch(&keys, &mut expected);
+    if let Some(crossed) = crossed {
+        let mut vectors = scalar.clone();
+        crossed.lookup_batch(space, &keys, &mut vectors);
+        crossed.lookup_batch_scalar(space, &keys, &mut scalar);
+        if let Some(i) = (0..keys.len()).find(|&i| [vectors[i], scalar[i]] != [expected[i]; 2]) {
+            let answers = [vectors[i], scalar[i], expected[i]];
+            return Err(format!("{:?}: crossed by vectors, scalar, oracle {answers:?}", keys[i]));
+        }
+    }
     for ((key, &batch), &batch_oracle) in keys.iter().zip(&found).zip(&expected) {
         let expected = oracle.lookup(key);
         let (wild, mask) = space.lookup_wild(key);

@@ -10,7 +10,7 @@ use tidemill_classify::live::LiveRules;
 use tidemill_classify::oracle::Oracle;
 use tidemill_classify::suite::{Rng, check_mask, flipped};
 use tidemill_classify::text::{Header, TextRule, in_order};
-use tidemill_classify::{Field, Grouping, Key, Rank, Rule, RuleId, RuleSet, TupleSpace};
+use tidemill_classify::{Crossed, Field, Grouping, Key, Rank, Rule, RuleId, RuleSet, TupleSpace};
 use tidemill_lookup::qsbr::Domain;
 
 /// Wrong answers that are shown, per check.
@@ -257,6 +257,33 @@ impl<'a> Checker<'a> {
         self.report(stage)
     }
 
+    /// Every header by a cross-product, with vectors and without, if the set can be made into one.
+    pub(super) fn cross(&mut self) -> Result<()> {
+        let mut stage = Stage::new(Crossed::NAME, "lookup");
+        let space = TupleSpace::build(&self.set, Grouping::Merged);
+        let start = Instant::now();
+        let Some(crossed) = Crossed::build(&space) else { return Ok(()) };
+        let built = start.elapsed().as_secs_f64();
+        let mut lines = 0;
+        let mut found = vec![Rank::NONE; self.keys.len()];
+        for scalar in [false, true] {
+            match scalar {
+                false => crossed.lookup_batch(&space, &self.keys, &mut found),
+                true => crossed.lookup_batch_scalar(&space, &self.keys, &mut found),
+            }
+            for ((key, found), expected) in self.keys.iter().zip(&found).zip(&self.expected) {
+                lines += if scalar { crossed.lines(key) } else { 0 };
+                self.compare(&mut stage, key, found.rule(), expected.rule())?;
+            }
+        }
+        let lines = lines as f64 / self.keys.len().max(1) as f64;
+        stage.shape.insert("bytes".into(), crossed.bytes().into());
+        for (name, value) in [("lines", lines), ("build_s", built)] {
+            stage.shape.insert(name.into(), json::significant(value).into());
+        }
+        self.report(stage)
+    }
+
     /// Masks: headers that agree in them are decided alike.
     pub(super) fn masks(&mut self, grouping: Grouping) -> Result<()> {
         let mut stage = Stage::new(grouping.name(), "masks");
@@ -300,6 +327,9 @@ impl<'a> Checker<'a> {
             live.insert(*rule)?;
         }
         live.commit();
+        if live.cross() {
+            live.commit();
+        }
         let mut found = vec![Rank::NONE; self.keys.len()];
         for now in 0..2 {
             for (keys, found) in self.keys.chunks(256).zip(found.chunks_mut(256)) {
@@ -346,7 +376,7 @@ impl<'a> Checker<'a> {
             for ((key, found), expected) in keys.iter().zip(&found).zip(&expected) {
                 self.compare(&mut stage, key, found.rule(), expected.rule())?;
             }
-            view.get(&reader).space().lookup_batch(&keys, &mut found);
+            view.get(&reader).lookup_batch(&keys, &mut found);
             for ((key, found), expected) in keys.iter().zip(&found).zip(&expected) {
                 self.compare(&mut stage, key, found.rule(), expected.rule())?;
             }

@@ -121,6 +121,9 @@ impl Verify {
                 checker.masks(grouping)?;
                 checker.changes(grouping, self.changes)?;
             }
+            if self.structures.is_empty() {
+                checker.cross()?;
+            }
         }
         Ok(())
     }

@@ -15,7 +15,8 @@
 //!
 //! The way in and the way out have each a table of their own, in which no match asks for the way: rules with `in` or `out` are half as many masks to try for a packet,
 //! and those without a direction share the masks of those that have one, for the memory of being in both. Rules never change in place, so masks without a rule for a packet's
-//! addresses are passed over (`TupleSpace::settled`): 64 KiB for each way.
+//! addresses are passed over (`TupleSpace::settled`): 64 KiB for each way. For the same reason packets are judged by a cross-product of addresses where the matches suit one
+//! (`Crossed::choose`: 64 matches and more): up to 64 MiB for each way.
 
 use crate::filter::net::Net;
 use crate::filter::packet::Read;
@@ -29,7 +30,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_classify::key::{IPV4, IPV6};
-use tidemill_classify::{Field, Grouping, Key, Match, Rank, RuleId, RuleSet, Side, TupleSpace};
+use tidemill_classify::{Crossed, Field, Grouping, Key, Match, Rank, RuleId, RuleSet, Side, TupleSpace};
 use tidemill_lookup::qsbr::Domain;
 
 /// Matches that one file may become.
@@ -98,6 +99,8 @@ impl Decision {
 /// What rules ask of packets on one of their ways.
 struct Way {
     space: TupleSpace,
+    /// The same matches, if they suit that.
+    crossed: Option<Crossed>,
     /// Of each match, by its number there, the rule.
     of_match: Vec<u32>,
 }
@@ -119,7 +122,7 @@ impl Way {
         }
         let set = RuleSet::from_list(&list);
         let space = TupleSpace::build(&set, Grouping::for_set(&set)).settled();
-        Way { space, of_match: rules }
+        Way { crossed: Crossed::choose(&space), space, of_match: rules }
     }
 }
 
@@ -259,7 +262,8 @@ impl Rules {
 
     /// Bytes that looking at rules may touch.
     pub fn bytes(&self) -> usize {
-        self.compiled.ways.iter().map(|way| way.space.bytes()).sum::<usize>() + self.sets.bytes()
+        let of = |way: &Way| way.space.bytes() + way.crossed.as_ref().map_or(0, Crossed::bytes);
+        self.compiled.ways.iter().map(of).sum::<usize>() + self.sets.bytes()
     }
 
     /// What a rule has counted.
@@ -305,6 +309,21 @@ impl Rules {
     /// By an interface's number: its VRF.
     pub(crate) fn vrfs(&self) -> &[u16] {
         &self.compiled.vrfs
+    }
+
+    /// The first matches of many keys of one way; `out` is as long as `keys`.
+    pub(crate) fn ask(&self, outward: bool, keys: &[Key], out: &mut [Rank]) {
+        let way = &self.compiled.ways[usize::from(outward)];
+        match &way.crossed {
+            Some(crossed) => crossed.lookup_batch(&way.space, keys, out),
+            None => way.space.lookup_batch(keys, out),
+        }
+    }
+
+    /// Whether the matches of one way are there as a cross-product.
+    #[cfg(test)]
+    pub(crate) fn is_crossed(&self, out: bool) -> bool {
+        self.compiled.ways[usize::from(out)].crossed.is_some()
     }
 
     /// The matches of one way.

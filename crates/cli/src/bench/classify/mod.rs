@@ -279,7 +279,7 @@ fn show_ratios(ratios: &[Ratio]) {
 fn sets(args: &ClassifyBench, report: &mut Report) -> Result<()> {
     let (sets, kinds) = (sets::sets(args)?, args.kinds());
     let lookups = if args.asks(Case::Sets) { kinds.len() } else { 0 };
-    let updates = if args.asks(Case::Updates) { 4 } else { 0 };
+    let updates = if args.asks(Case::Updates) { 2 * sets::CHANGED.len() } else { 0 };
     let steps = sets.len() * args.runs() * (lookups + updates);
     let progress = Progress::new("bench classify, sets", steps as u64);
     for set in &sets {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tidemill_classify::live::LiveRules;
 use tidemill_classify::suite::Rng;
 use tidemill_classify::text::{in_order, read_headers, read_rules};
-use tidemill_classify::{Grouping, Key, Rank, Rule, RuleId, RuleSet};
+use tidemill_classify::{Crossed, Grouping, Key, Rank, Rule, RuleId, RuleSet};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_switch::Counter;
 
@@ -57,8 +57,13 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
         live.insert(*rule)?;
     }
     live.commit();
+    if live.cross() {
+        live.commit();
+    }
     let seconds = json::significant(start.elapsed().as_secs_f64());
-    let (subject, bytes) = (grouping.name(), live.snapshot().space().bytes());
+    let (tuples, crossed) = (live.snapshot().space().bytes(), live.snapshot().crossed());
+    let subject = crossed.map_or(grouping.name(), |_| Crossed::NAME);
+    let bytes = tuples + crossed.map_or(0, Crossed::bytes);
     json::print(&json!({"v": json::VERSION, "ready": true, "subject": subject, "entries": rules.len(),
         "rejected": 0, "build_seconds": seconds, "bytes": bytes, "params": {"batch": BURST}}))?;
     for line in std::io::stdin().lock().lines() {
@@ -134,12 +139,12 @@ fn traffic(args: &ClassifyBench) -> Result<bool> {
 /// All headers once.
 fn lookups(live: &LiveRules, keys: &[Key]) -> (Duration, String) {
     let (mut time, mut checksum) = (Duration::ZERO, Checksum::new());
-    let (space, mut found) = (live.snapshot().space(), vec![Rank::NONE; BLOCK]);
+    let (snapshot, mut found) = (live.snapshot(), vec![Rank::NONE; BLOCK]);
     for keys in keys.chunks(BLOCK) {
         let found = &mut found[..keys.len()];
         let start = Instant::now();
         for (keys, found) in keys.chunks(BURST).zip(found.chunks_mut(BURST)) {
-            space.lookup_batch(keys, found);
+            snapshot.lookup_batch(keys, found);
         }
         time += start.elapsed();
         checksum.bytes(found.iter().flat_map(|&rank| number(rank).to_le_bytes()));

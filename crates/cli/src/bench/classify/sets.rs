@@ -20,7 +20,7 @@ use tidemill_classify::live::LiveRules;
 use tidemill_classify::oracle::Oracle;
 use tidemill_classify::suite::{self, Rng, Shape};
 use tidemill_classify::text::{in_order, read_headers, read_rules};
-use tidemill_classify::{Grouping, Key, Rank, Rule, RuleId, RuleSet, packet};
+use tidemill_classify::{Crossed, Grouping, Key, Rank, Rule, RuleId, RuleSet, packet};
 use tidemill_flow::hash::mix;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::Random;
@@ -38,6 +38,9 @@ const COMPARISONS: usize = 1 << 23;
 pub(super) const BURST: usize = 256;
 /// Changes that are published at once, beside one at a time.
 const TOGETHER: usize = 64;
+/// What changes are made in: tuples grouped in either way, and with a cross-product beside.
+pub(super) const CHANGED: [(Grouping, bool); 3] =
+    [(Grouping::Exact, false), (Grouping::Merged, false), (Grouping::Merged, true)];
 /// Keys that the oracle is asked for after changes, flows whose keys it is asked for.
 const SAMPLE: usize = 500;
 const ORACLE_FLOWS: u32 = 10_000;
@@ -284,11 +287,14 @@ pub(super) fn lookups(
     report: &mut Report,
 ) -> Result<()> {
     let rules = RuleSet::from_list(&set.rules);
-    let mut structures = Vec::new();
+    let (mut structures, mut built) = (Vec::new(), Vec::new());
     for &kind in kinds {
         progress.message(format!("{}: {}", set.name, kind.name()));
         let start = Instant::now();
-        let structure = build(kind, &rules, args.settings(), args.seed)?;
+        let Some(structure) = build(kind, &rules, args.settings(), args.seed)? else {
+            progress.add(args.runs() as u64);
+            continue;
+        };
         let seconds = start.elapsed().as_secs_f64();
         let line = |metric, value| {
             let params = set.params(args);
@@ -297,7 +303,9 @@ pub(super) fn lookups(
         report.line(line("build_seconds", seconds))?;
         report.line(line("bytes", structure.bytes() as f64))?;
         structures.push(structure);
+        built.push(kind);
     }
+    let kinds = &built[..];
     let mut rates = vec![Vec::new(); kinds.len()];
     let mut sums = vec![None; kinds.len()];
     for run in 0..args.runs() {
@@ -353,7 +361,7 @@ pub(super) fn beside_a_reader<T>(
         let worker = scope.spawn(move || {
             let (mut out, mut bursts) = ([Rank::NONE; BURST], 0_u64);
             for keys in keys.chunks(BURST).cycle() {
-                view.get(&reader).space().lookup_batch(keys, &mut out[..keys.len()]);
+                view.get(&reader).lookup_batch(keys, &mut out[..keys.len()]);
                 std::hint::black_box(&out);
                 reader.quiescent();
                 bursts += 1;
@@ -382,18 +390,25 @@ pub(super) fn updates(
     progress: &Progress,
     report: &mut Report,
 ) -> Result<()> {
-    for grouping in Grouping::ALL {
+    for (grouping, cross) in CHANGED {
         let domain = Domain::new();
         let mut live = LiveRules::new(&domain, grouping, 2 * set.rules.len() + 2 * TOGETHER);
         for rule in &set.rules {
             live.insert(*rule).context(set.name.clone())?;
         }
         live.commit();
+        let name = if cross { Crossed::NAME } else { grouping.name() };
+        if cross && live.cross() {
+            live.commit();
+        } else if cross {
+            progress.add(2 * args.runs() as u64);
+            continue;
+        }
         let beside = set.some_keys();
         let mut rng = Rng::new(args.seed);
         for (together, case) in [(1, "one"), (TOGETHER, "64")] {
             let metric = if together == 1 { "kups" } else { "kups_64" };
-            progress.message(format!("{}: updates, {case}, {}", set.name, grouping.name()));
+            progress.message(format!("{}: updates, {case}, {name}", set.name));
             let mut rates = Vec::new();
             for _ in 0..args.runs() {
                 // Rules that came back have other numbers.
@@ -419,23 +434,21 @@ pub(super) fn updates(
                 rates.push(rate);
                 progress.add(1);
             }
-            let line =
-                Measurement::of("classify", grouping.name(), &set.name, metric, &rates, set.params(args));
-            report.line(line)?;
+            report.line(Measurement::of("classify", name, &set.name, metric, &rates, set.params(args)))?;
         }
-        check_after(set, &live, grouping)?;
+        check_after(set, &live, name)?;
     }
     Ok(())
 }
 
 /// After all changes the structure still answers as the oracle does.
-fn check_after(set: &Set, live: &LiveRules, grouping: Grouping) -> Result<()> {
+fn check_after(set: &Set, live: &LiveRules, name: &str) -> Result<()> {
     let Keys::Listed(keys, _) = &set.keys else { return Ok(()) };
     let keys = &keys[..keys.len().min(SAMPLE)];
     let (mut found, mut expected) = (vec![Rank::NONE; keys.len()], vec![Rank::NONE; keys.len()]);
     Oracle::new(live.set()).lookup_batch(keys, &mut expected);
-    live.snapshot().space().lookup_batch(keys, &mut found);
-    compare(&format!("{}: {} after changes", set.name, grouping.name()), keys, &found, &expected)
+    live.snapshot().lookup_batch(keys, &mut found);
+    compare(&format!("{}: {name} after changes", set.name), keys, &found, &expected)
 }
 
 #[cfg(test)]

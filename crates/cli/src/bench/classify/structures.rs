@@ -7,7 +7,7 @@ use tidemill_classify::cache::{Cache, Settings};
 use tidemill_classify::live::{LiveRules, Snapshot};
 use tidemill_classify::oracle::Oracle;
 use tidemill_classify::yardstick::CuckooLayers;
-use tidemill_classify::{Grouping, Key, Rank, RuleSet, TupleSpace};
+use tidemill_classify::{Crossed, Grouping, Key, Rank, RuleSet, TupleSpace};
 use tidemill_lookup::publish::View;
 use tidemill_lookup::qsbr::{Domain, Reader};
 use tidemill_switch::{IDLE_S, SWEPT};
@@ -23,6 +23,10 @@ pub(super) enum Kind {
     TupleMerge,
     /// The same without vectors
     TupleMergeScalar,
+    /// A cross-product of addresses, for sets that are not too large for one
+    Cross,
+    /// The same without vectors
+    CrossScalar,
     /// The switch's caches, and behind them the structure that the set gets
     Cache,
     /// These caches without filters and signatures: mask by mask
@@ -34,11 +38,13 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 8] = [
+    pub(super) const ALL: [Kind; 10] = [
         Kind::TupleSpace,
         Kind::TupleSpaceScalar,
         Kind::TupleMerge,
         Kind::TupleMergeScalar,
+        Kind::Cross,
+        Kind::CrossScalar,
         Kind::Cache,
         Kind::CachePlain,
         Kind::Cuckoo,
@@ -51,6 +57,8 @@ impl Kind {
             Kind::TupleSpaceScalar => "tuple-space-scalar",
             Kind::TupleMerge => "tuple-merge",
             Kind::TupleMergeScalar => "tuple-merge-scalar",
+            Kind::Cross => Crossed::NAME,
+            Kind::CrossScalar => "cross-scalar",
             Kind::Cache => "cache",
             Kind::CachePlain => "cache-plain",
             Kind::Cuckoo => "cuckoo",
@@ -63,6 +71,7 @@ impl Kind {
         match self {
             Kind::TupleSpace => &[Kind::TupleSpaceScalar],
             Kind::TupleMerge => &[Kind::TupleMergeScalar],
+            Kind::Cross => &[Kind::CrossScalar, Kind::TupleSpace, Kind::TupleMerge],
             Kind::Cache => &[Kind::CachePlain, Kind::Cuckoo],
             _ => &[],
         }
@@ -101,6 +110,26 @@ impl Structure for Scalar {
 
     fn bytes(&self) -> usize {
         self.0.bytes()
+    }
+}
+
+/// The tuple space is beside it for what changes.
+struct Cross {
+    crossed: Crossed,
+    space: TupleSpace,
+    scalar: bool,
+}
+
+impl Structure for Cross {
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        match self.scalar {
+            false => self.crossed.lookup_batch(&self.space, keys, out),
+            true => self.crossed.lookup_batch_scalar(&self.space, keys, out),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.crossed.bytes()
     }
 }
 
@@ -147,7 +176,8 @@ impl Structure for Cached {
     }
 
     fn bytes(&self) -> usize {
-        self.cache.bytes() + self.view.get(&self.reader).space().bytes()
+        let snapshot = self.view.get(&self.reader);
+        self.cache.bytes() + snapshot.space().bytes() + snapshot.crossed().map_or(0, Crossed::bytes)
     }
 
     fn second(&mut self) {
@@ -156,7 +186,7 @@ impl Structure for Cached {
     }
 }
 
-/// Makes a structure of a set.
+/// Makes a structure of a set, if it is one that it can be made of.
 ///
 /// # Errors
 /// A cache that cannot be made.
@@ -165,12 +195,17 @@ pub(super) fn build(
     rules: &RuleSet,
     settings: Settings,
     seed: u64,
-) -> Result<Box<dyn Structure>> {
-    Ok(match kind {
+) -> Result<Option<Box<dyn Structure>>> {
+    let structure: Box<dyn Structure> = match kind {
         Kind::TupleSpace => Box::new(TupleSpace::build(rules, Grouping::Exact)),
         Kind::TupleMerge => Box::new(TupleSpace::build(rules, Grouping::Merged)),
         Kind::TupleSpaceScalar => Box::new(Scalar(TupleSpace::build(rules, Grouping::Exact))),
         Kind::TupleMergeScalar => Box::new(Scalar(TupleSpace::build(rules, Grouping::Merged))),
+        Kind::Cross | Kind::CrossScalar => {
+            let space = TupleSpace::build(rules, Grouping::Merged);
+            let Some(crossed) = Crossed::build(&space) else { return Ok(None) };
+            Box::new(Cross { crossed, space, scalar: kind == Kind::CrossScalar })
+        }
         Kind::Cuckoo => {
             let space = TupleSpace::build(rules, Grouping::for_set(rules));
             Box::new(Baseline(CuckooLayers::new(settings.exact, seed.into())?, space))
@@ -188,9 +223,13 @@ pub(super) fn build(
                 live.insert(*rule)?;
             }
             live.commit();
+            if live.cross() {
+                live.commit();
+            }
             let (view, reader) = (live.view(), domain.register());
             let cache = Cache::new(settings, seed.into())?;
             Box::new(Cached { cache, now_s: 0, view, reader, _rules: live })
         }
-    })
+    };
+    Ok(Some(structure))
 }

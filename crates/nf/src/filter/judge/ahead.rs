@@ -132,7 +132,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         }
         for (way, ranks) in ahead.ranks.iter_mut().enumerate() {
             let keys = &ahead.rule_keys[way];
-            rules.space(way == 1).lookup_batch(keys, &mut ranks[..keys.len()]);
+            rules.ask(way == 1, keys, &mut ranks[..keys.len()]);
         }
         for (at, place) in ahead.places[..asking].iter().enumerate() {
             hints[usize::from(*place)].ranks = Some([ahead.ranks[0][at], ahead.ranks[1][at]]);

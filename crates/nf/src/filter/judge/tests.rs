@@ -256,3 +256,23 @@ fn a_way_has_the_matches_that_its_packets_can_meet() {
     assert_eq!([false, true].map(|out| rules.space(out).len()), [3, 2]);
     assert_eq!(rules.matches(), 4);
 }
+
+/// Ranges over one network are a long chain of a table, and a short list of a cross-product.
+#[test]
+fn a_cross_product_answers_as_the_table_does() {
+    let block = |n: u16| {
+        let (first, last) = (10 * n + 1, 10 * n + 8);
+        format!("block in quick proto tcp from 10.0.0.0/8 to any port {first}:{last}\n")
+    };
+    let text: String = (0..200).map(block).chain(["pass all\n".to_owned()]).collect();
+    let rules = rules(&text, true, 1);
+    assert_eq!([false, true].map(|out| rules.is_crossed(out)), [true, false]);
+    let key = |port| tidemill_classify::Key::ipv4(0x0a01_0203, 7, 9, port, 6);
+    let keys: Vec<_> = (0..2100).map(key).collect();
+    for out in [false, true] {
+        let expected: Vec<_> = keys.iter().map(|key| rules.space(out).lookup(key)).collect();
+        let mut found = vec![tidemill_classify::Rank::NONE; keys.len()];
+        rules.ask(out, &keys, &mut found);
+        assert!(found == expected, "{out}");
+    }
+}

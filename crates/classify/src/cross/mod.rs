@@ -1,0 +1,200 @@
+//! Cross-products of addresses with short lists (cross-producting: Srinivasan, Varghese, Suri and Waldvogel, "Fast and Scalable Layer Four
+//! Switching", SIGCOMM 1998; classes of 16 bits each that are made one in phases: Gupta and McKeown, "Packet Classification on Multiple Fields",
+//! SIGCOMM 1999, "recursive flow classification"): for rules that change seldom, beside the [tuple space](crate::tuple) that has them all.
+//!
+//! ```text
+//! source:       high 16 bits --table--> class \
+//!               low 16 bits  --table--> class  > class of the source     \
+//! destination:  likewise                         class of the destination > first block of a list
+//! list:         the rules with such addresses, the first match first, 8 to a block: port ranges, a condition, the rule's number
+//! everywhere:   another list, of the rules that ask for no address: for every key, where it may have an earlier rule
+//! ```
+//!
+//! * A **class** is what the same rules fit: of 16 bits by their value, of two classes by the rules that are in both. So any mask
+//!   over an address will do, prefix or not.
+//! * A **condition** is what a rule asks for beside addresses and ranges (ethertype, protocol, flags, in-port, ...). There are 64 different ones at
+//!   most; which of them a key meets is one word, made once for each key.
+//! * Of rules over IPv6 addresses none is in it: [`Crossed`] asks a tuple space for those keys, too.
+//!
+//! | cost of | lines of 64 bytes |
+//! |---|---|
+//! | a lookup | 4 of tables of 128 KiB each, one for each address, one of the lists' table, two for each block of 8 rules |
+//! | a change | none here: a cross-product is made, and does not change. [`Crossed`] keeps account of what has changed since |
+//! | a build | all pairs of classes: [`MOST_PAIRS`] for an address, [`MOST_LISTS`] of addresses. What would be larger is not made |
+//!
+//! What goes wrong for it: rules that all have addresses of their own on both sides (pairs of classes are many), masks of bits scattered over
+//! 16 (classes are many), more than 64 conditions, many rules without addresses.
+
+mod block;
+mod build;
+mod class;
+mod condition;
+mod crossed;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[allow(unsafe_code)]
+mod simd;
+#[cfg(test)]
+mod tests;
+
+pub use build::{MOST_BLOCKS, MOST_EVERYWHERE, MOST_LISTS};
+pub use class::MOST_PAIRS;
+pub use condition::MOST_CONDITIONS;
+pub use crossed::{Crossed, LEAST};
+
+use crate::key::Key;
+use crate::turned::GROUP;
+use block::{Block, NO_RULE};
+use class::{Classes, Set};
+use condition::Conditions;
+use tidemill_lookup::prefetch::prefetch_read;
+
+/// One address: the classes of its halves, and what class those make.
+struct Address {
+    high: Box<[u16]>,
+    low: Box<[u16]>,
+    /// Classes of the lower half.
+    columns: usize,
+    pairs: Vec<u16>,
+}
+
+impl Address {
+    /// Also the rules of each class. `None`: too many pairs.
+    fn new(high: Classes, low: Classes) -> Option<(Self, Vec<Set>)> {
+        let (pairs, sets) = class::join(&high.sets, &low.sets)?;
+        let columns = low.sets.len();
+        Some((Address { high: high.of, low: low.of, columns, pairs }, sets))
+    }
+
+    /// Where its class stands.
+    #[inline(always)]
+    fn place(&self, address: u32) -> usize {
+        let [high, low] = [self.high[(address >> 16) as usize], self.low[address as usize & 0xffff]];
+        usize::from(high) * self.columns + usize::from(low)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, place: usize) {
+        prefetch_read(self.pairs.as_ptr().wrapping_add(place));
+    }
+
+    #[inline(always)]
+    fn class(&self, place: usize) -> usize {
+        usize::from(self.pairs[place])
+    }
+
+    fn bytes(&self) -> usize {
+        2 * (self.high.len() + self.low.len() + self.pairs.len())
+    }
+}
+
+/// The rules of one moment, numbered in the order in which they win. See the [module](self).
+struct Cross {
+    source: Address,
+    destination: Address,
+    /// By the classes of source and destination: where their list begins.
+    lists: Vec<u32>,
+    /// Classes of destinations.
+    columns: usize,
+    blocks: Vec<Block>,
+    /// Where the list of rules without addresses begins.
+    everywhere: u32,
+    conditions: Conditions,
+}
+
+impl Cross {
+    /// The number of the first match of each key, [`NO_RULE`] if there is none. `keys` are [`GROUP`] at most, and those of `out` beyond them are of
+    /// no meaning.
+    #[inline]
+    fn find(&self, keys: &[Key], out: &mut [u32; GROUP]) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(avx512) = simd::Avx512::new() {
+            avx512.find(self, keys, out);
+            return;
+        }
+        self.find_scalar(keys, out);
+    }
+
+    /// The same without vectors: the specification.
+    fn find_scalar(&self, keys: &[Key], out: &mut [u32; GROUP]) {
+        let mut heads = [0; GROUP];
+        self.heads(keys, &mut heads);
+        for ((key, head), out) in keys.iter().zip(heads).zip(out) {
+            let (ports, met) = (ports(key), self.conditions.met(key));
+            let found = self.walk(head, NO_RULE, ports, met);
+            *out = self.walk(self.everywhere, found, ports, met);
+        }
+    }
+
+    /// Where the lists of keys begin, phase by phase for all of them, so that waits for memory overlap. The lists are on their way.
+    #[inline(always)]
+    fn heads(&self, keys: &[Key], heads: &mut [u32; GROUP]) {
+        let mut places = [[0; 2]; GROUP];
+        for (place, key) in places.iter_mut().zip(keys) {
+            *place = [self.source.place((key.0[0] >> 32) as u32), self.destination.place(key.0[0] as u32)];
+            self.source.prefetch(place[0]);
+            self.destination.prefetch(place[1]);
+        }
+        let mut entries = [0; GROUP];
+        for ((entry, place), _) in entries.iter_mut().zip(places).zip(keys) {
+            *entry = self.source.class(place[0]) * self.columns + self.destination.class(place[1]);
+            prefetch_read(self.lists.as_ptr().wrapping_add(*entry));
+        }
+        for ((head, entry), _) in heads.iter_mut().zip(entries).zip(keys) {
+            *head = self.lists[entry];
+            let block = self.blocks.as_ptr().wrapping_add(*head as usize);
+            prefetch_read(block);
+            prefetch_read(block.cast::<u8>().wrapping_add(64));
+        }
+    }
+
+    /// The first rule of a list that matches, if that is less than `best`, else `best`.
+    #[inline(always)]
+    fn walk(&self, head: u32, best: u32, ports: u32, met: u64) -> u32 {
+        let mut at = head as usize;
+        loop {
+            let block = &self.blocks[at];
+            if block.number[0] >= best {
+                return best;
+            }
+            if let Some(lane) = block.first_match(ports, met) {
+                return block.number[lane].min(best);
+            }
+            if block.last {
+                return best;
+            }
+            at += 1;
+        }
+    }
+
+    /// Lines of 64 bytes that a lookup touches, but for the tables of 16 bits, which stay in the caches.
+    fn lines(&self, key: &Key) -> usize {
+        let (mut heads, mut blocks) = ([0; GROUP], 0);
+        self.heads(std::slice::from_ref(key), &mut heads);
+        let (ports, met, mut best) = (ports(key), self.conditions.met(key), NO_RULE);
+        for head in [heads[0], self.everywhere] {
+            for block in &self.blocks[head as usize..] {
+                if block.number[0] >= best {
+                    break;
+                }
+                blocks += 1;
+                let found = block.first_match(ports, met).map(|lane| block.number[lane]);
+                best = best.min(found.unwrap_or(NO_RULE));
+                if found.is_some() || block.last {
+                    break;
+                }
+            }
+        }
+        3 + 2 * blocks
+    }
+
+    fn bytes(&self) -> usize {
+        let blocks = self.blocks.len() * size_of::<Block>();
+        self.source.bytes() + self.destination.bytes() + 4 * self.lists.len() + blocks
+    }
+}
+
+/// Source and destination port of a key in one word.
+#[inline(always)]
+fn ports(key: &Key) -> u32 {
+    (key.0[4] >> 32) as u32
+}
