@@ -340,7 +340,7 @@ fn a_cross_product_is_made_anew_when_rules_come_to_rest() {
     let add_all = |book: &mut Pipeline, from: u32, to: u32| {
         for n in from..to {
             let (source, destination) = (17 + n % 16, 17 + n / 16 % 16);
-            let addresses = format!("nw_src=10.{n}.7.9/{source},nw_dst=10.9.{n}.1/{destination}");
+            let addresses = format!("nw_src=10.170.170.170/{source},nw_dst=10.85.85.85/{destination}");
             add(book, &format!("priority={n},ip,{addresses} actions=1"));
         }
         book.commit();
