@@ -25,9 +25,9 @@ pub struct SwitchSection {
     /// many; `tidemill switch counters` says which. Where the first table's rules suit it, `auto` also makes a cross-product of their addresses, of about 64 MiB at
     /// most, by which packets are decided that no cache knows.
     pub classifier: Classifier,
-    /// Exact matches that each worker keeps; 0 for none.
+    /// Exact matches that each worker keeps, where megaflows take more than three lookups or so; 0 for none.
     pub exact: usize,
-    /// Packets' keys of which each worker remembers the mask of their megaflow, 4 bytes each, as a hint where to begin; 0 for none.
+    /// Packets' keys of which each worker remembers the mask of their megaflow there, 4 bytes each, as a hint where to begin; 0 for none.
     pub signatures: usize,
     /// Megaflows that each worker keeps.
     pub megaflows: usize,
