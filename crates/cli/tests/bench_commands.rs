@@ -305,7 +305,11 @@ fn the_switch_by_layer_and_its_sets() {
     );
     assert_eq!([of("kups").len(), of("kups_64").len()], [2, 2]);
     let compared: Vec<&Value> = lines.iter().filter(|line| line["metric"] == "ratio").collect();
-    assert_eq!(compared.len(), 4, "vectors with the scalar form, the caches with theirs");
+    assert_eq!(
+        compared.len(),
+        7,
+        "vectors with the scalar form, the caches with theirs, the cross-product with tuples"
+    );
 
     // The five cases by the caches alone, HALO's baseline beside them.
     let lines =

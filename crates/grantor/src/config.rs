@@ -27,7 +27,8 @@ pub struct PolicySection {
     pub batch: usize,
     /// Milliseconds that a packet waits for its answer, half of them for its turn; then it is dropped undecided, and its flow goes on asking. 1 to 10,000.
     pub wait_ms: u32,
-    /// Packets of one worker that may wait for answers. 1 to 65,536. An eighth of them can only be renewals.
+    /// Packets of one worker that may wait for answers. 1 to 65,536. An eighth of them can only be renewals, and
+    /// another eighth only these and flows that ask again after half a second or more.
     pub queue: usize,
     /// What is answered where the policy fails. Not to flows that ask for renewal: they keep their grant until it expires. Nor where it was not asked, or did not answer, in
     /// time: nothing is decided then.

@@ -4,6 +4,8 @@ use tidemill_wire::flow::Addresses;
 
 /// The outer code point of a packet that has a grant, and asks for its renewal.
 pub(crate) const RENEWAL: u8 = 2;
+/// That of a new flow's first packets: 38, as if it had waited for a quarter of a second, and 3.
+const NEW: u8 = 41;
 
 /// Where a packet stands in a fragmented one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,6 +64,16 @@ impl Question {
     /// Whether its flow has a grant.
     pub(crate) fn is_renewal(&self) -> bool {
         self.dscp == RENEWAL
+    }
+
+    /// How many of so many places for questions it leaves to others: of strangers an eighth is for renewals, and as many again for who has come before and waited for longer than a new
+    /// flow counts to have.
+    pub(crate) fn leaves(&self, places: usize) -> usize {
+        match self.dscp {
+            RENEWAL => 0,
+            dscp if dscp > NEW => places / 8,
+            _ => places / 4,
+        }
     }
 
     /// Another question of the same signature is answered with this one.

@@ -78,7 +78,7 @@ fn slow_questions_of_strangers_take_the_policy_from_nobody_else() {
             let question = Question { dscp, protocol: 17, destination_port: port, ..about };
             tickets.push(Ticket { dscp, asked_ns: next_ns, waited_ns: 0, answer: None });
             // As `nodes/ask.rs` does.
-            let spare = if dscp == RENEWAL { 0 } else { section.queue / 8 };
+            let spare = question.leaves(section.queue);
             if let Some(answer) = judge.ask_sparing(next_ns, ticket, &question, spare) {
                 tickets[ticket as usize].settle(next_ns, answer);
             }
@@ -93,7 +93,8 @@ fn slow_questions_of_strangers_take_the_policy_from_nobody_else() {
         assert_eq!(of(dscp).count(), 200);
         for ticket in of(dscp) {
             // A granted flow has 100 ms after a revocation. At first nobody knows how slow it is.
-            let most_ms = if ticket.asked_ns < 500 * MS { 100 } else { 30 };
+            let at_first = ticket.asked_ns < 500 * MS;
+            let most_ms = if at_first { 100 } else { 30 };
             assert!(ticket.answer.is_some_and(|answer| answer.failure.is_none()), "{dscp}: {ticket:?}");
             assert!(ticket.waited_ns < most_ms * MS, "{dscp}: {ticket:?}");
         }

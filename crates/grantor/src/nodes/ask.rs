@@ -7,7 +7,8 @@
 //! - As many packets wait as `grantor.policy.queue` says; what finds no room is dropped as `ask-queue-full`. A packet waits `wait_ms` at most ([`Judge`]): then it is
 //!   dropped as `policy-failed`, and nothing is said, for nobody has judged its flow (`unjudged`). The fail-safe is for those at whom the policy failed.
 //! - **A renewal loses nothing by a failure**: its flow has a grant, and the Gatekeeper has let the packet pass. Where the policy does not answer, or there is no room to ask, the
-//!   packet goes on, nothing is said, and the grant holds until it expires (`unrenewed`). An eighth of the room is for renewals, so that strangers cannot take it all.
+//!   packet goes on, nothing is said, and the grant holds until it expires (`unrenewed`). An eighth of the room is for renewals, so that strangers cannot take it all, and
+//!   another one for those who ask again after a while ([`Question::leaves`]).
 //! - Questions of one signature are merged where they are answered: in the engine, which sees what other turns have asked too.
 //! - A decision by a policy that has been replaced, or revoked, since the question was put is not sent: the flow asks again. Its packet is treated as it was
 //!   decided.
@@ -41,8 +42,6 @@ const LOOKUPS: [u8; 2] = [2, 3];
 const SETTLED: usize = 128;
 /// Messages of the control side that are sent in one turn.
 const ORDERS: usize = 64;
-/// One place of so many is kept for renewals.
-const FOR_RENEWALS: usize = 8;
 
 /// A packet that waits, and what is known of it.
 struct Slot {
@@ -135,7 +134,7 @@ impl Ask {
             return Verdict::Drop(reason);
         }
         let renewal = question.is_renewal();
-        let spare = if renewal { 0 } else { slots.len() / FOR_RENEWALS };
+        let spare = question.leaves(slots.len());
         let ticket = free.last().copied().filter(|_| free.len() > spare);
         let (Some(judge), Some(ticket)) = (judge, ticket) else {
             if renewal {
