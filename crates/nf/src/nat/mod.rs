@@ -12,7 +12,7 @@
 //! |---|---|
 //! | a packet of a session, from inside | one lookup, two words written |
 //! | the same from outside | two lookups (mapping, session), one record, two words written |
-//! | a new session | two lookups, one record, and an insertion; with address-dependent filtering two |
+//! | a new session | three lookups (session, mapping, session once more), one record, and an insertion; from outside one or two lookups more; with address-dependent filtering two insertions |
 //! | a new mapping | three insertions more, and a search for a port: 1,025 words at most |
 //!
 //! Invariants, held by `tests/nat`: an outside endpoint is one inside endpoint's; a mapping has a session, or is static; counts of sessions,
