@@ -49,7 +49,7 @@ use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
 use crate::turned::Turned;
 use door::Door;
-use filter::A_PROBE;
+use filter::{A_PROBE, Filters};
 use masks::Masks;
 use near::Near;
 use signatures::Signatures;
@@ -96,10 +96,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Bytes that a cache of this size takes when it is full: of exact matches, of signatures, of megaflows.
-    pub fn bytes(&self) -> [f64; 3] {
+    /// Bytes that a cache of this size takes when it is full: of exact matches, of signatures, of megaflows, of masks' filters.
+    pub fn bytes(&self) -> [f64; 4] {
         let flow = Table::BYTES_PER_SLOT;
-        [self.exact as f64 * flow, self.signatures as f64 * 4.0, self.megaflows as f64 * flow]
+        let filters = if self.filters { masks::numbers(self.masks) * Filters::BYTES_PER_MASK } else { 0 };
+        let signatures = self.signatures as f64 * 4.0;
+        [self.exact as f64 * flow, signatures, self.megaflows as f64 * flow, filters as f64]
     }
 }
 

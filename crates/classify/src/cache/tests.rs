@@ -20,7 +20,8 @@ fn no_field_is_where_masks_are_numbered() {
 #[test]
 fn a_cache_takes_what_is_said() {
     for settings in [
-        Settings { exact: 10_000, signatures: 100_000, megaflows: 20_000, masks: 256, filters: false },
+        Settings { exact: 10_000, signatures: 100_000, megaflows: 20_000, masks: 256, filters: true },
+        Settings { exact: 0, signatures: 0, megaflows: 20_000, masks: 16_383, filters: true },
         Settings { exact: 0, signatures: 0, megaflows: 20_000, masks: 256, filters: false },
     ] {
         let bytes = Cache::new(settings, 5).unwrap().bytes() as f64;
