@@ -533,6 +533,8 @@ impl Cache {
     ) -> u64 {
         let Cache { megaflows: table, masks, scratch, counters, hasher, .. } = self;
         let (of_keys, all) = (open.len, masks.order().len());
+        // The least of those in `next` that are asked for.
+        let mut from = 0;
         let (mut asking, mut next, mut left) = (open.bits(), [0; GROUP], 0);
         scratch.turned.clear();
         let (mut emptied, mut probes, mut depth, mut filters) = (false, 0, 0, 0);
@@ -540,7 +542,7 @@ impl Cache {
             if asking == 0 {
                 break;
             }
-            let (n, nowhere, words) = may_have(masks, keys, asking, &next, scratch);
+            let (n, nowhere, words) = may_have(masks, keys, asking, (from, &next), scratch);
             left |= nowhere;
             if n == 0 {
                 break;
@@ -549,7 +551,7 @@ impl Cache {
             hasher.hash_sparse(&masked[..n], words, &mut hashes[..n]);
             table.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
             probes += n;
-            asking = 0;
+            (asking, from) = (0, u16::MAX);
             let mut signatures = self.signatures.as_mut().zip(whole);
             for (at, &Asked { place, number, order }) in asked[..n].iter().enumerate() {
                 let i = usize::from(place);
@@ -576,6 +578,7 @@ impl Cache {
                     }
                 }
                 asking |= 1 << i;
+                from = from.min(next[i]);
             }
         }
         open.len = 0;
@@ -696,19 +699,19 @@ impl Cache {
 }
 
 /// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through, and the key under that; how many have one, which
-/// have none, and which words of those keys may be other than 0.
+/// have none, and which words of those keys may be other than 0. No filter before `from` is asked.
 #[inline(always)]
 fn may_have(
     masks: &Masks,
     keys: &[Key],
     mut of: u32,
-    next: &[u16; GROUP],
+    (from, next): (u16, &[u16; GROUP]),
     scratch: &mut Scratch,
 ) -> (usize, u32, u32) {
     let (filters, all, mut n) = (masks.filters(), masks.order(), 0);
     // The mask's number.
     let mut words = 1 << 5;
-    for (order, &number) in (0..).zip(all) {
+    for (order, &number) in (from..).zip(all.get(usize::from(from)..).unwrap_or_default()) {
         if of == 0 {
             break;
         }

@@ -415,6 +415,23 @@ fn many_megaflows_of_one_mask_are_asked_for_alone() {
     assert_eq!((counted.exact_hits, counted.misses), (0, 0));
 }
 
+/// Else who has to be asked for many masks in turn would be asked of all filters before each of them again.
+#[test]
+fn filters_that_all_keys_are_past_are_not_asked_again() {
+    let (mut masks, key) = (Masks::new(8, Some(5)), Key::ipv4(0x0a00_0001, 2, 3, 4, 6));
+    for length in 1..9 {
+        let mask = Mask::prefix(Field::Ipv4Source, length);
+        let number = masks.number(&mask).unwrap();
+        masks.one_more(number, &key.masked(&mask).0);
+    }
+    let (keys, mut scratch) = ([key; GROUP], Box::<Scratch>::default());
+    for from in 0..9 {
+        let (n, nowhere, _) = may_have(&masks, &keys, 0b101, (from, &[0; GROUP]), &mut scratch);
+        assert_eq!((n, nowhere), if from < 8 { (2, 0) } else { (0, 0b101) });
+        assert!(scratch.asked[..n].iter().all(|asked| asked.order == from), "{from}");
+    }
+}
+
 /// Twenty masks with fifty megaflows each: about one probe a key, and neither exact matches nor signatures are asked for or made.
 #[test]
 fn filters_tell_which_mask_a_key_is_asked_for() {
