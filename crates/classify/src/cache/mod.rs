@@ -14,7 +14,7 @@
 //!
 //! **A flood** of packets that have a megaflow each pays for its lookups only: from three quarters of the room on a key gets a megaflow, and an exact match,
 //! when it comes again, or as one of a small sample (`door.rs`); and if few of the keys that were asked for had one, or they had it behind more masks than the rules
-//! cost, the masks are asked for a sample only (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
+//! cost, the masks are asked for a sample only, as long as megaflows are far (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
 //!
 //! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
 //! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
@@ -330,7 +330,7 @@ impl Cache {
         if !near {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);
         }
-        let spared = self.spare(&mut open);
+        let spared = self.spare(&mut open, near);
         let asked = open;
         let depth = self.megaflow_group(rules, now, (keys, whole), &mut open, out);
         if let Some(one) = asked.iter().next() {
@@ -427,11 +427,11 @@ impl Cache {
         self.masks.free() && !Door::little_room(self.megaflows.len(), self.megaflows.slots())
     }
 
-    /// Where asking for megaflows was in vain lately, or dearer than the rules: takes out the keys that are not asked for. Which those were, by bits.
-    fn spare(&mut self, open: &mut Open) -> u32 {
+    /// Where asking for megaflows was in vain lately, or dearer than the rules, and they are far: takes out the keys that are not asked for. Which those were, by bits.
+    fn spare(&mut self, open: &mut Open, near: bool) -> u32 {
         self.sparing.begin(self.room());
         let masks = self.masks.order().len();
-        if masks < sparing::FEWEST_MASKS {
+        if near || masks < sparing::FEWEST_MASKS {
             return 0;
         }
         let mut spared = 0_u32;
