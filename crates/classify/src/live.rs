@@ -360,12 +360,18 @@ impl LiveRules {
         self.staged.push(Step::Regroup(table, grouping));
     }
 
-    /// Makes a cross-product of the first table's rules as they are published, if they suit one ([`Crossed::choose`]); it is there from the next [`commit`](Self::commit) on, and
-    /// whether there is something to commit. No decision changes by that. It costs the time of making one, here and now: workers go on meanwhile, and the changes that are staged
+    /// Makes a cross-product of the first table's rules as they are published, if they suit one ([`Crossed::choose`], better than the
+    /// [grouping](Self::regroup) that they have or are to get); it is there from the next [`commit`](Self::commit) on, and whether there is something to commit. No decision changes by that. It costs the time of making one, here and now: workers go on meanwhile, and the changes that are staged
     /// wait.
     pub fn cross(&mut self) -> bool {
         let snapshot = self.snapshot();
-        let crossed = Crossed::choose(snapshot.space()).map(Arc::new);
+        // It has to be better than the tuples that there will be.
+        let grouping = self.staged.iter().rev().find_map(|step| match step {
+            Step::Regroup(0, grouping) => Some(*grouping),
+            _ => None,
+        });
+        let regrouped = grouping.map(|grouping| snapshot.space().regrouped(grouping));
+        let crossed = Crossed::choose(regrouped.as_ref().unwrap_or(snapshot.space())).map(Arc::new);
         let other = crossed.is_some() || snapshot.crossed.is_some();
         if other {
             // What is staged already comes to it as any change does.

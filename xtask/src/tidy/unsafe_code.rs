@@ -14,6 +14,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/gather.rs", "SIMD gathers, as a measure"),
     ("crates/lookup/src/drive/slots.rs", "futures pinned in an array"),
     ("crates/lookup/tests/common/allocations.rs", "an allocator that counts"),
+    ("crates/classify/src/cache/simd.rs", "SIMD loads"),
     ("crates/classify/src/cross/simd.rs", "SIMD loads"),
     ("crates/classify/src/tuple/simd.rs", "SIMD gathers"),
     ("crates/flow/src/flowtable/group.rs", "SIMD loads of tags and keys"),

@@ -46,6 +46,8 @@ pub(super) struct Filters {
 }
 
 impl Filters {
+    pub(super) const BYTES_PER_MASK: usize = size_of::<Filter>() + PLACES;
+
     pub(super) fn new(masks: usize, secret: u128) -> Self {
         let empty = Filter { words: [0; 2], masks: [0; 2], bits: [0; PLACES / 64] };
         Filters {

@@ -25,6 +25,13 @@ pub(super) const PART: usize = 8;
 /// In so many looks all megaflows are swept while there are some of masks that gave way.
 pub(super) const ROUND: usize = 16;
 
+/// Numbers for so many masks that are asked. Those that gave way have numbers, too: from 5,243 masks on there are not enough for all, and a new one may have to wait
+/// for a sweep.
+pub(super) fn numbers(most: usize) -> usize {
+    let most = most.min(usize::from(super::MOST_MASKS));
+    (most + (ROUND + 1) * most.div_ceil(PART)).min(usize::from(super::MOST_MASKS))
+}
+
 /// A mask in use.
 struct Used {
     mask: Mask,
@@ -59,9 +66,7 @@ pub(super) struct Masks {
 impl Masks {
     /// Room for `most`; all memory is there already. With a secret there are filters.
     pub(super) fn new(most: usize, secret: Option<u128>) -> Self {
-        let most = most.min(usize::from(super::MOST_MASKS));
-        // Those that gave way have numbers, too. From 5,243 masks on there are not enough for all: then a new one may have to wait for a sweep.
-        let numbers = (most + (ROUND + 1) * most.div_ceil(PART)).min(usize::from(super::MOST_MASKS));
+        let (most, numbers) = (most.min(usize::from(super::MOST_MASKS)), numbers(most));
         Masks {
             slots: (0..numbers).map(|_| None).collect(),
             free: (0..numbers as u16).rev().collect(),

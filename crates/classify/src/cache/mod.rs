@@ -14,7 +14,7 @@
 //!
 //! **A flood** of packets that have a megaflow each pays for its lookups only: from three quarters of the room on a key gets a megaflow, and an exact match,
 //! when it comes again, or as one of a small sample (`door.rs`); and if few of the keys that were asked for had one, or they had it behind more masks than the rules
-//! cost, the masks are asked for a sample only (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
+//! cost, the masks are asked for a sample only, as long as megaflows are far (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
 //!
 //! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
 //! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
@@ -49,7 +49,7 @@ use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
 use crate::turned::Turned;
 use door::Door;
-use filter::A_PROBE;
+use filter::{A_PROBE, Filters};
 use masks::Masks;
 use near::Near;
 use signatures::Signatures;
@@ -96,10 +96,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Bytes that a cache of this size takes when it is full: of exact matches, of signatures, of megaflows.
-    pub fn bytes(&self) -> [f64; 3] {
+    /// Bytes that a cache of this size takes when it is full: of exact matches, of signatures, of megaflows, of masks' filters.
+    pub fn bytes(&self) -> [f64; 4] {
         let flow = Table::BYTES_PER_SLOT;
-        [self.exact as f64 * flow, self.signatures as f64 * 4.0, self.megaflows as f64 * flow]
+        let filters = if self.filters { masks::numbers(self.masks) * Filters::BYTES_PER_MASK } else { 0 };
+        let signatures = self.signatures as f64 * 4.0;
+        [self.exact as f64 * flow, signatures, self.megaflows as f64 * flow, filters as f64]
     }
 }
 
@@ -328,7 +330,7 @@ impl Cache {
         if !near {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);
         }
-        let spared = self.spare(&mut open);
+        let spared = self.spare(&mut open, near);
         let asked = open;
         let depth = self.megaflow_group(rules, now, (keys, whole), &mut open, out);
         if let Some(one) = asked.iter().next() {
@@ -425,11 +427,11 @@ impl Cache {
         self.masks.free() && !Door::little_room(self.megaflows.len(), self.megaflows.slots())
     }
 
-    /// Where asking for megaflows was in vain lately, or dearer than the rules: takes out the keys that are not asked for. Which those were, by bits.
-    fn spare(&mut self, open: &mut Open) -> u32 {
+    /// Where asking for megaflows was in vain lately, or dearer than the rules, and they are far: takes out the keys that are not asked for. Which those were, by bits.
+    fn spare(&mut self, open: &mut Open, near: bool) -> u32 {
         self.sparing.begin(self.room());
         let masks = self.masks.order().len();
-        if masks < sparing::FEWEST_MASKS {
+        if near || masks < sparing::FEWEST_MASKS {
             return 0;
         }
         let mut spared = 0_u32;
@@ -531,6 +533,8 @@ impl Cache {
     ) -> u64 {
         let Cache { megaflows: table, masks, scratch, counters, hasher, .. } = self;
         let (of_keys, all) = (open.len, masks.order().len());
+        // The least of those in `next` that are asked for.
+        let mut from = 0;
         let (mut asking, mut next, mut left) = (open.bits(), [0; GROUP], 0);
         scratch.turned.clear();
         let (mut emptied, mut probes, mut depth, mut filters) = (false, 0, 0, 0);
@@ -538,7 +542,7 @@ impl Cache {
             if asking == 0 {
                 break;
             }
-            let (n, nowhere, words) = may_have(masks, keys, asking, &next, scratch);
+            let (n, nowhere, words) = may_have(masks, keys, asking, (from, &next), scratch);
             left |= nowhere;
             if n == 0 {
                 break;
@@ -547,7 +551,7 @@ impl Cache {
             hasher.hash_sparse(&masked[..n], words, &mut hashes[..n]);
             table.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
             probes += n;
-            asking = 0;
+            (asking, from) = (0, u16::MAX);
             let mut signatures = self.signatures.as_mut().zip(whole);
             for (at, &Asked { place, number, order }) in asked[..n].iter().enumerate() {
                 let i = usize::from(place);
@@ -574,6 +578,7 @@ impl Cache {
                     }
                 }
                 asking |= 1 << i;
+                from = from.min(next[i]);
             }
         }
         open.len = 0;
@@ -694,19 +699,19 @@ impl Cache {
 }
 
 /// For each of these keys the first mask, from its `next` in the order on, whose filter lets it through, and the key under that; how many have one, which
-/// have none, and which words of those keys may be other than 0.
+/// have none, and which words of those keys may be other than 0. No filter before `from` is asked.
 #[inline(always)]
 fn may_have(
     masks: &Masks,
     keys: &[Key],
     mut of: u32,
-    next: &[u16; GROUP],
+    (from, next): (u16, &[u16; GROUP]),
     scratch: &mut Scratch,
 ) -> (usize, u32, u32) {
     let (filters, all, mut n) = (masks.filters(), masks.order(), 0);
     // The mask's number.
     let mut words = 1 << 5;
-    for (order, &number) in (0..).zip(all) {
+    for (order, &number) in (from..).zip(all.get(usize::from(from)..).unwrap_or_default()) {
         if of == 0 {
             break;
         }

@@ -11,7 +11,8 @@
 //! on the others. The sample sees when megaflows are worth it again; and behind how many masks they are is found out anew at each
 //! [look](super::Cache::maintain), for masks come in another order then.
 //!
-//! Who is used is found all the same: by the exact matches, and by the signatures, each of which is one probe.
+//! Who is used is found all the same: by the exact matches, and by the signatures, each of which is one probe. Where megaflows are [near](super::near) neither is asked:
+//! there all keys are asked for, which costs about what the sample does.
 
 /// Keys that are looked back at.
 const WINDOW: u32 = 256;

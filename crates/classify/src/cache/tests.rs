@@ -20,7 +20,8 @@ fn no_field_is_where_masks_are_numbered() {
 #[test]
 fn a_cache_takes_what_is_said() {
     for settings in [
-        Settings { exact: 10_000, signatures: 100_000, megaflows: 20_000, masks: 256, filters: false },
+        Settings { exact: 10_000, signatures: 100_000, megaflows: 20_000, masks: 256, filters: true },
+        Settings { exact: 0, signatures: 0, megaflows: 20_000, masks: 16_383, filters: true },
         Settings { exact: 0, signatures: 0, megaflows: 20_000, masks: 256, filters: false },
     ] {
         let bytes = Cache::new(settings, 5).unwrap().bytes() as f64;
@@ -151,23 +152,29 @@ fn comes_again(filters: bool) {
 /// With many masks a flood's packets pay for a probe or two, not for all of them, and those in use are found as ever.
 #[test]
 fn many_masks_are_asked_for_a_sample_of_a_flood() {
+    [false, true].into_iter().for_each(masks_of_a_flood);
+}
+
+fn masks_of_a_flood(filters: bool) {
+    // With filters so few masks that megaflows are near, and so much of a flood that most of what is asked for is in vain.
+    let (lengths, of_flood) = if filters { (20, 300) } else { (30, 100) };
     let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
     let sender = Match::any().exact(Field::MacSource, 0x0266_6666_6666);
     rules.insert(Rule { matches: sender, priority: 100 }).unwrap();
-    // Another length for each packet's network: 30 masks without the flood.
+    // Another length for each packet's network: as many masks without the flood.
     let network = |length: u32| 1_u32.rotate_right(length);
-    for length in 1..31 {
+    for length in 1..=lengths {
         let matches = Match::any().prefix(Field::Ipv4Source, network(length).into(), length);
         rules.insert(Rule { matches, priority: u64::from(40 - length) }).unwrap();
     }
     rules.commit();
     let oracle = Oracle::new(rules.set());
-    let settings = Settings { exact: 310, signatures: 1000, megaflows: 620, masks: 64, filters: false };
+    let settings = Settings { exact: 310, signatures: 1000, megaflows: 620, masks: 64, filters };
     let mut cache = Cache::new(settings, 5).unwrap();
     let key = |length: u32, mac: u64, port: u16| {
         Key::ipv4(network(length), 9, port, 2, 17).with(Field::MacSource, 0x0600_0000_0000 | u128::from(mac))
     };
-    let used: Vec<Key> = (0..120).map(|n| key(1 + n % 30, u64::from(n), 7)).collect();
+    let used: Vec<Key> = (0..120).map(|n| key(1 + n % lengths, u64::from(n), 7)).collect();
     let mut classify = |now: u32, keys: &[Key]| {
         let (before, mut out) = (cache.counters(), vec![Rank(0); keys.len()]);
         cache.classify(rules.snapshot(), now, keys, &mut out);
@@ -183,10 +190,10 @@ fn many_masks_are_asked_for_a_sample_of_a_flood() {
     // A flood, with those in use between: first it fills the room, then it is on.
     let (mut next, mut probes, mut spared, mut hits, mut masks) = (0, 0, 0, 0, 0);
     for round in 0..120 {
-        let mut keys: Vec<Key> = (0..100)
+        let mut keys: Vec<Key> = (0..of_flood)
             .map(|_| {
                 next += 1;
-                key(1 + next % 30, u64::from(1 << 20 | next), 7)
+                key(1 + next % lengths, u64::from(1 << 20 | next), 7)
             })
             .collect();
         keys.extend_from_slice(&used);
@@ -196,14 +203,14 @@ fn many_masks_are_asked_for_a_sample_of_a_flood() {
             masks = counted.3;
         }
     }
-    let (flood, used_keys) = (100 * 100, 100 * used.len() as u64);
-    assert!(masks >= 30, "{masks}");
-    assert!(spared > flood * 3 / 4, "{spared} of {flood}");
+    let (flood, used_keys) = (100 * of_flood, 100 * used.len() as u64);
+    assert!(masks >= lengths as usize, "{masks}");
+    assert!(filters || spared > flood * 3 / 4, "{spared} of {flood}");
     assert!(probes < 6 * flood, "{probes} probes");
     assert!(hits > used_keys * 19 / 20, "{hits} of {used_keys}");
     // When what is idle has gone there is room again, and every key is asked for.
     cache.maintain(rules.snapshot(), 100, 10, 10_000);
-    let of_port = |port: u16| (0..120).map(|n| key(1 + n % 30, u64::from(n), port)).collect::<Vec<_>>();
+    let of_port = |port: u16| (0..120).map(|n| key(1 + n % lengths, u64::from(n), port)).collect::<Vec<_>>();
     let (before, mut out) = (cache.counters(), vec![Rank(0); 120]);
     for port in [8, 9] {
         cache.classify(rules.snapshot(), 100, &of_port(port), &mut out);
@@ -412,6 +419,23 @@ fn many_megaflows_of_one_mask_are_asked_for_alone() {
     assert!(flooded.cache.megaflows() > 31);
     let counted = flooded.classify(0, &keys[..8]);
     assert_eq!((counted.exact_hits, counted.misses), (0, 0));
+}
+
+/// Else who has to be asked for many masks in turn would be asked of all filters before each of them again.
+#[test]
+fn filters_that_all_keys_are_past_are_not_asked_again() {
+    let (mut masks, key) = (Masks::new(8, Some(5)), Key::ipv4(0x0a00_0001, 2, 3, 4, 6));
+    for length in 1..9 {
+        let mask = Mask::prefix(Field::Ipv4Source, length);
+        let number = masks.number(&mask).unwrap();
+        masks.one_more(number, &key.masked(&mask).0);
+    }
+    let (keys, mut scratch) = ([key; GROUP], Box::<Scratch>::default());
+    for from in 0..9 {
+        let (n, nowhere, _) = may_have(&masks, &keys, 0b101, (from, &[0; GROUP]), &mut scratch);
+        assert_eq!((n, nowhere), if from < 8 { (2, 0) } else { (0, 0b101) });
+        assert!(scratch.asked[..n].iter().all(|asked| asked.order == from), "{from}");
+    }
 }
 
 /// Twenty masks with fifty megaflows each: about one probe a key, and neither exact matches nor signatures are asked for or made.

@@ -15,6 +15,8 @@ pub const MOST_BLOCKS: usize = 1 << 17;
 pub const MOST_EVERYWHERE: usize = 128;
 /// Words of rules that are compared for all pairs.
 const MOST_COMPARED: usize = 1 << 30;
+/// Rules that are looked at for all pairs, however few of them come to be in lists.
+const MOST_LOOKED_AT: usize = 1 << 30;
 
 /// Lists, each stored once.
 struct Lists {
@@ -100,6 +102,24 @@ impl Cross {
     }
 }
 
+/// How many rules all pairs of classes have together, whose sets are of so many words.
+fn looked_at(sources: &[Set], destinations: &[Set], words: usize) -> usize {
+    let classes = |sets: &[Set]| {
+        let mut classes = vec![0_usize; 64 * words];
+        for set in sets {
+            for (word, mut rules) in set.iter().copied().enumerate() {
+                while rules != 0 {
+                    classes[64 * word + rules.trailing_zeros() as usize] += 1;
+                    rules &= rules - 1;
+                }
+            }
+        }
+        classes
+    };
+    let of_each = classes(sources).into_iter().zip(classes(destinations));
+    of_each.map(|(sources, destinations)| sources * destinations).sum()
+}
+
 /// Of each pair of classes, row by row: where the list of the rules that are in both begins.
 fn pairs(
     sources: &[Set],
@@ -109,6 +129,9 @@ fn pairs(
 ) -> Option<Vec<u32>> {
     let (pairs, words) = (sources.len() * destinations.len(), sources.first().map_or(0, |set| set.len()));
     if pairs > MOST_LISTS || pairs * words > MOST_COMPARED {
+        return None;
+    }
+    if looked_at(sources, destinations, words) > MOST_LOOKED_AT {
         return None;
     }
     let mut of_pairs = Vec::with_capacity(pairs);

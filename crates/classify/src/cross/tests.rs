@@ -114,6 +114,16 @@ fn what_is_beyond_the_bounds_is_refused() {
     let port = |i: usize| Match::any().exact(Field::DestinationPort, i as u128);
     assert!(made(&mut (0..MOST_EVERYWHERE).map(port)));
     assert!(!made(&mut (0..=MOST_EVERYWHERE).map(port)));
+    // Hosts whose rules nobody gets to: there is one list, and for each pair of them all rules of their networks are looked at.
+    let networks = Match::any().prefix(Field::Ipv4Source, 0, 1).prefix(Field::Ipv4Destination, 0, 1);
+    let behind = |ports: u16, hosts: u32| {
+        let ports = (0..ports).map(move |port| networks.exact(Field::DestinationPort, port.into()));
+        let sides = [Field::Ipv4Source, Field::Ipv4Destination];
+        let hosts = (0..hosts).flat_map(move |i| sides.map(|side| Match::any().exact(side, i.into())));
+        std::iter::once(networks).chain(ports).chain(hosts)
+    };
+    assert!(made(&mut behind(40, 200)));
+    assert!(!made(&mut behind(400, 1800)));
     // Bits of an IPv6 address of packets that may be anything.
     let some = Match::any().exact(Field::Ipv6Destination, 7).masked(Field::EtherType, 0, 0);
     assert!(!made(&mut std::iter::once(some)));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cache::{Cache, Settings};
+use crate::cross::Crossed;
 use crate::flows::{Item, PortNames, read_filter, read_flow, show_flow};
 use crate::key::{Field, Key, Mask};
 use crate::live::Hits;
@@ -331,6 +332,23 @@ fn tables_are_grouped_by_their_rules() {
     assert!(book.choose_groupings(false));
     book.commit();
     assert_eq!(now(&book)[1], (2, Grouping::Exact));
+}
+
+/// Of seven masks, in tables of their own, rules suit a cross-product; not in the one table that they get.
+#[test]
+fn a_cross_product_has_to_be_better_than_the_grouping_that_is_chosen() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 1000);
+    for n in 0..128 {
+        add(&mut book, &format!("priority={n},ip,nw_src=10.{n}.170.170/{} actions=1", 17 + n % 7));
+    }
+    book.commit();
+    assert!(Crossed::choose(book.snapshot().space()).is_some());
+    assert!(book.choose_groupings(true));
+    book.commit();
+    assert_eq!(book.groupings().next(), Some((0, 128, Grouping::Merged)));
+    assert!(book.snapshot().crossed().is_none());
+    assert!(Crossed::choose(book.snapshot().space()).is_none());
 }
 
 #[test]

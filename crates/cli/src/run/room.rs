@@ -41,11 +41,13 @@ fn asks(config: &Config) -> Vec<Ask> {
             asks.push(("kvcache.l1.memory_mib", mib as f64 * MIB / workers));
         }
         Role::Switch => {
-            let [exact, signatures, megaflows] = config.switch.clone().unwrap_or_default().caches().bytes();
+            let caches = config.switch.clone().unwrap_or_default().caches();
+            let [exact, signatures, megaflows, masks] = caches.bytes();
             asks.extend([
                 ("switch.exact", exact),
                 ("switch.signatures", signatures),
                 ("switch.megaflows", megaflows),
+                ("switch.masks", masks),
             ]);
         }
         Role::Nat => {
@@ -164,7 +166,7 @@ mod tests {
             (
                 "switch",
                 "exact = 100000\nsignatures = 100000\nmegaflows = 100000",
-                &["switch.exact", "switch.signatures", "switch.megaflows"],
+                &["switch.exact", "switch.signatures", "switch.megaflows", "switch.masks"],
             ),
             ("nat", nat, &["nat.mappings", "nat.sessions"]),
             ("filter", "rules = \"r\"", &["filter.states", "filter.half_open", "filter.unanswered"]),
