@@ -72,7 +72,7 @@ impl Decider for &Snapshot {
     }
 
     fn lines(&self, key: &Key) -> usize {
-        self.space().lookup_counted(key).1.lines
+        Snapshot::lines(self, 0, key)
     }
 
     fn still_holds(&self, _decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {
@@ -98,7 +98,7 @@ impl Decider for &Arc<Snapshot> {
     }
 
     fn lines(&self, key: &Key) -> usize {
-        self.space().lookup_counted(key).1.lines
+        Snapshot::lines(self, 0, key)
     }
 
     fn still_holds(&self, _decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {

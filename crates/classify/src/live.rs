@@ -79,6 +79,14 @@ impl Snapshot {
         self.crossed.as_ref()
     }
 
+    /// Lines that a lookup in a table touches, as one of many keys.
+    pub(crate) fn lines(&self, table: u8, key: &Key) -> usize {
+        match &self.crossed {
+            Some(crossed) if table == 0 && !crossed.is_worn() => crossed.lines(key),
+            _ => self.tables.get(usize::from(table)).map_or(0, |space| space.lookup_counted(key).1.lines),
+        }
+    }
+
     /// The first matches of many keys in the first table; `out` is as long as `keys`, and what lies beyond the shorter is not looked at.
     #[inline]
     pub fn lookup_batch(&self, keys: &[Key], out: &mut [Rank]) {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A counting Bloom filter with one hash for each mask (Fan et al., "Summary Cache", SIGCOMM 1998; in front of tuple spaces filters are old: Dharmapurikar et al.,
-//! "Longest Prefix Matching Using Bloom Filters", SIGCOMM 2003). To ask a filter costs a sixteenth of a probe; so as long as masks have up to a hundred megaflows or so each,
+//! "Longest Prefix Matching Using Bloom Filters", SIGCOMM 2003). To ask a filter costs an eighth of a probe; so as long as masks have up to a hundred megaflows or so each,
 //! a key is asked for about one mask, whichever that is in the order. With more the filters let more through, and with thousands all: then it is as without.
 //!
 //! The factors are secret, so nobody can send what a filter lets through but as often as chance does.
@@ -23,7 +23,7 @@ use tidemill_flow::hash::mix;
 const PLACES: usize = 512;
 
 /// As many filters asked cost as much as a probe.
-pub(super) const A_PROBE: u32 = 16;
+pub(super) const A_PROBE: u32 = 8;
 
 /// What a key's fields say of it; ethertypes, protocols and the like say little.
 const TELLING: [u64; WORDS] =

@@ -49,7 +49,7 @@ use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
 use crate::turned::Turned;
 use door::Door;
-use filter::{A_PROBE, Filters};
+use filter::Filters;
 use masks::Masks;
 use near::Near;
 use signatures::Signatures;
@@ -522,7 +522,7 @@ impl Cache {
     }
 
     /// Asks each key's megaflow of the first mask whose filter lets it through, all at once; then those that had none of the next. With hashes of the whole keys, signatures are
-    /// kept. Returns how many probes those that were found took, together; as many filters as cost one count as one.
+    /// kept. Returns how many probes those that were found took, together; four filters count as one.
     fn megaflow_group<D: Decider>(
         &mut self,
         rules: &mut D,
@@ -583,7 +583,7 @@ impl Cache {
         }
         open.len = 0;
         open.add(left);
-        depth += (filters / A_PROBE as usize) as u64;
+        depth += (filters / sparing::FILTERS) as u64;
         self.near.came_to(of_keys, probes, filters + open.len * all);
         self.counters.probes += probes as u64;
         self.counters.megaflow_hits += (of_keys - open.len) as u64;

@@ -54,9 +54,9 @@ mod tests {
             (0..keys / 32).for_each(|_| near.came_to(32, probes, filters));
             near.is()
         };
-        assert!(after(WINDOW, 32, 32 * 32));
-        assert!(after(WINDOW - 32, 32, 33 * 32), "not yet a window");
-        assert!(!after(WINDOW, 32, 33 * 32));
+        assert!(after(WINDOW, 32, 32 * 16));
+        assert!(after(WINDOW - 32, 32, 17 * 32), "not yet a window");
+        assert!(!after(WINDOW, 32, 17 * 32));
         assert!(!after(WINDOW, 3 * 32, 32));
         assert!(after(2 * WINDOW, 2 * 32, 32));
     }

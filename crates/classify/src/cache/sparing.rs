@@ -29,6 +29,9 @@ pub(super) const FEWEST_MASKS: usize = 4;
 /// What a decision by the rules costs besides the lines that the lookup touches, in probes.
 const BESIDES: u64 = 16;
 
+/// So many filters count as a probe here: the rules, many keys at once, are cheaper than that.
+pub(super) const FILTERS: usize = 4;
+
 /// Parts of a line that prices are kept in: each new one counts for one part.
 const PARTS: u64 = 8;
 

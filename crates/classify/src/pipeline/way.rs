@@ -398,8 +398,7 @@ impl Decider for Walker<'_> {
     fn lines(&self, key: &Key) -> usize {
         let mut lines = 0;
         self.snapshot.walk(key, |step| {
-            let space = self.snapshot.tables().get(usize::from(step.table));
-            lines += space.map_or(0, |space| space.lookup_counted(&step.key).1.lines);
+            lines += self.snapshot.lines(step.table, &step.key);
         });
         lines
     }
