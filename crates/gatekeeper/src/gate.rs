@@ -37,6 +37,7 @@ mod given;
 mod holds;
 mod outcome;
 mod pace;
+mod shown;
 
 use crate::config::{Driver, Order};
 use crate::counters::{Counter, Counters};
@@ -706,22 +707,6 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.hand.iter().for_each(Hand::lift_all);
         self.is_shown = false;
         revoked
-    }
-
-    /// What is revoked, to be looked at beside this worker.
-    pub(crate) fn revocations(&self) -> Arc<Mutex<Revocations<A>>> {
-        self.shown.clone()
-    }
-
-    /// Shows what is revoked now, if that has changed. Returns false if somebody looks at it just now: nobody is waited for.
-    pub(crate) fn show_revoked(&mut self) -> bool {
-        if !self.is_shown
-            && let Ok(mut shown) = self.shown.try_lock()
-        {
-            self.revoked.copy_to(&mut shown);
-            self.is_shown = true;
-        }
-        self.is_shown
     }
 
     /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many. One whose decision was revoked
