@@ -20,6 +20,8 @@
 #![deny(unsafe_code)]
 
 pub mod cache;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod cpu;
 pub mod cross;
 pub mod decider;
 pub mod flows;

@@ -3,7 +3,7 @@
 //! ```text
 //! key     | word a, under the mask | word b, under the mask |        those two of its eight words that tell most megaflows apart
 //!              * odd number        +       * odd number     --> first 9 bits: a place
-//! filter  | 0 1 0 0 ... 1 |                                        512 bits, one cache line: some megaflow of the mask has that place
+//! filter  | 0 1 0 0 ... 1 |                                        512 bits: some megaflow of the mask has that place
 //! ```
 //!
 //! A counting Bloom filter with one hash for each mask (Fan et al., "Summary Cache", SIGCOMM 1998; in front of tuple spaces filters are old: Dharmapurikar et al.,
@@ -14,7 +14,7 @@
 
 use super::bits_of;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use super::simd::Avx512;
+use crate::cpu::Avx512;
 use crate::key::{Key, Mask, WORDS};
 use crate::turned::Turned;
 use tidemill_flow::hash::mix;

@@ -3,27 +3,17 @@
 //! This module is one of the named homes of `unsafe`: functions for CPUs that have been asked what they have, and loads.
 
 use super::filter::Filter;
+use crate::cpu::Avx512;
 use crate::turned::GROUP;
 use std::arch::x86_64::*;
 
 const LANES: usize = 8;
 
-/// The CPU has what this needs.
-#[derive(Clone, Copy)]
-pub(super) struct Avx512(());
-
 impl Avx512 {
-    /// None if it has not.
-    #[inline(always)]
-    pub(super) fn new() -> Option<Self> {
-        let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
-        has.then_some(Avx512(()))
-    }
-
     /// Which of 32 keys a filter lets through, by the two words of them that it is about.
     #[inline(always)]
     pub(super) fn let_through(self, filter: &Filter, factors: [u64; 2], words: [&[u64; GROUP]; 2]) -> u32 {
-        // SAFETY: `self` is there, so the CPU has both features.
+        // SAFETY: `self` is there, so the CPU has these features.
         unsafe { let_through(filter, factors, words) }
     }
 }

@@ -107,7 +107,7 @@ impl Cross {
     #[inline]
     fn find(&self, keys: &[Key], out: &mut [u32; GROUP]) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if let Some(avx512) = simd::Avx512::new() {
+        if let Some(avx512) = crate::cpu::Avx512::new() {
             avx512.find(self, keys, out);
             return;
         }

@@ -8,26 +8,16 @@
 use super::block::{Block, LANES, NO_RULE};
 use super::condition::Conditions;
 use super::{Cross, ports};
+use crate::cpu::Avx512;
 use crate::key::{Key, WORDS};
 use crate::turned::GROUP;
 use std::arch::x86_64::*;
 
-/// The CPU has what this needs.
-#[derive(Clone, Copy)]
-pub(super) struct Avx512(());
-
 impl Avx512 {
-    /// None if it has not.
-    #[inline(always)]
-    pub(super) fn new() -> Option<Self> {
-        let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
-        has.then_some(Avx512(()))
-    }
-
     /// As [`Cross::find_scalar`].
     #[inline(always)]
     pub(super) fn find(self, cross: &Cross, keys: &[Key], out: &mut [u32; GROUP]) {
-        // SAFETY: `self` is there, so the CPU has both features.
+        // SAFETY: `self` is there, so the CPU has these features.
         unsafe { find(cross, keys, out) }
     }
 }

@@ -14,7 +14,7 @@ impl TupleSpace {
     /// The first matches of many keys; `out` is as long as `keys`, and what lies beyond the shorter is not looked at.
     pub fn lookup_batch(&self, keys: &[Key], out: &mut [Rank]) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if let Some(avx512) = super::simd::Avx512::new() {
+        if let Some(avx512) = crate::cpu::Avx512::new() {
             for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
                 avx512.lookup_group(self, keys, out);
             }

@@ -9,6 +9,7 @@ use super::TupleSpace;
 use super::batch::GROUP;
 use super::reach::bit;
 use super::table::{FILTER_BITS, FILTER_SHIFT, FIRST_FACTOR, First, LAST_FACTOR, Table};
+use crate::cpu::Avx512;
 use crate::key::Key;
 use crate::rule::Rank;
 use crate::turned::Turned;
@@ -19,22 +20,11 @@ const VECTORS: usize = GROUP / LANES;
 /// So few keys are better asked for one by one: they are spread over the vectors.
 const FEW: u32 = 8;
 
-/// The CPU has what this needs.
-#[derive(Clone, Copy)]
-pub(super) struct Avx512(());
-
 impl Avx512 {
-    /// None if it has not.
-    #[inline(always)]
-    pub(super) fn new() -> Option<Self> {
-        let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
-        has.then_some(Avx512(()))
-    }
-
     /// As [`TupleSpace::lookup_group`].
     #[inline(always)]
     pub(super) fn lookup_group(self, space: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
-        // SAFETY: `self` is there, so the CPU has both features.
+        // SAFETY: `self` is there, so the CPU has these features.
         unsafe { lookup_group(space, keys, out) }
     }
 }
