@@ -193,6 +193,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         if Kind::of(A::of_key(&key).protocol) == Kind::Tcp {
             connection.tcp = connection.tcp.resumed();
         }
+        self.ahead.begun_by_others();
         self.states.restore(&key, connection)
     }
 
@@ -331,6 +332,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                 if let Some(reason) = self.begin(now_ms, rules, ways, read, kept, by_rule) {
                     return Fate::Drop(reason);
                 }
+                self.ahead.begins(place);
             }
         }
         rules.count(self.worker, decided, read.bytes);
@@ -408,6 +410,9 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
 
     /// The slot of a connection that lives, and that the rules of now allow.
     fn live(&mut self, now_ms: u64, rules: &Rules, key: &Key<W>, place: Option<usize>) -> Option<Slot> {
+        if place.is_some_and(|place| self.ahead.has_none(place)) {
+            return None;
+        }
         let hint = place.filter(|_| self.ahead.epoch == self.states.epoch());
         let slot = hint.and_then(|place| self.ahead.hints.get(place)?.slot);
         let slot = slot.or_else(|| self.states.find(key))?;

@@ -1,6 +1,6 @@
 //! A look ahead at a burst: packets are read, and what they will ask is looked up for all of them at once, so that waits for memory overlap.
 //!
-//! Of the connections these are hints: a slot is good while nothing has moved or gone (`States::epoch`). What rules say holds for the burst.
+//! Of the connections these are hints: a slot is good while nothing has moved or gone (`States::epoch`), and none found means none until the burst begins one like it. What rules say holds for the burst.
 
 use super::{Filter, NOWHERE, Ways};
 use crate::filter::half::AHEAD;
@@ -15,6 +15,9 @@ use tidemill_flow::hash::KeyHash;
 use tidemill_flow::key::Key;
 use tidemill_lpm::Label;
 
+/// Words of the bits by which begun connections are known: 16 for each packet of a burst.
+const BEGUN: usize = BURST / 4;
+
 /// Room for it.
 pub(super) struct Ahead<A, const W: usize> {
     pub(super) reads: Vec<(Ways, Result<Read<A, W>, DropReason>)>,
@@ -22,6 +25,8 @@ pub(super) struct Ahead<A, const W: usize> {
     pub(super) epoch: u64,
     /// Of each packet: what was found, and what rules say on both ways, if they were asked.
     pub(super) hints: [Hint; BURST],
+    /// Connections that the burst has begun, by bits of their hashes.
+    begun: [u64; BEGUN],
     places: [u8; BURST],
     keys: [Key<W>; BURST],
     hashes: [u64; BURST],
@@ -43,6 +48,8 @@ pub(super) struct Ahead<A, const W: usize> {
 pub(super) struct Hint {
     pub(super) slot: Option<Slot>,
     pub(super) ranks: Option<[Rank; 2]>,
+    /// Of its connection's key.
+    hash: u64,
 }
 
 impl<A: Net<W>, const W: usize> Ahead<A, W> {
@@ -51,6 +58,7 @@ impl<A: Net<W>, const W: usize> Ahead<A, W> {
             reads: Vec::with_capacity(BURST),
             epoch: 0,
             hints: [Hint::default(); BURST],
+            begun: [0; BEGUN],
             places: [0; BURST],
             keys: [Key([0; W]); BURST],
             hashes: [0; BURST],
@@ -64,6 +72,25 @@ impl<A: Net<W>, const W: usize> Ahead<A, W> {
             asked: 0,
             new: Vec::with_capacity(AHEAD),
         }
+    }
+
+    /// The packet at this place has begun a connection.
+    pub(super) fn begins(&mut self, place: usize) {
+        if let Some(hint) = self.hints.get(place) {
+            self.begun[(hint.hash >> 6) as usize % BEGUN] |= 1 << (hint.hash & 63);
+        }
+    }
+
+    /// Connections may have been begun by others than this burst.
+    pub(super) fn begun_by_others(&mut self) {
+        self.begun = [u64::MAX; BEGUN];
+    }
+
+    /// The packet at this place, which is of a connection, had none when the burst was looked up, and none has been begun since that may be it.
+    pub(super) fn has_none(&self, place: usize) -> bool {
+        self.hints.get(place).is_some_and(|hint| {
+            hint.slot.is_none() && self.begun[(hint.hash >> 6) as usize % BEGUN] & 1 << (hint.hash & 63) == 0
+        })
     }
 }
 
@@ -80,6 +107,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         let ahead = &mut *self.ahead;
         ahead.epoch = self.states.epoch();
         ahead.asked = 0;
+        ahead.begun = [0; BEGUN];
         let hints = &mut ahead.hints[..ahead.reads.len()];
         hints.fill(Hint::default());
         let mut count = 0;
@@ -95,8 +123,9 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         let table = &self.states.table;
         table.hasher().hash_batch(&ahead.keys[..count], &mut ahead.hashes[..count]);
         table.lookup_batch(&ahead.hashes[..count], &ahead.keys[..count], &mut ahead.slots[..count]);
-        for (place, slot) in ahead.places[..count].iter().zip(&ahead.slots[..count]) {
-            hints[usize::from(*place)].slot = *slot;
+        for (at, place) in ahead.places[..count].iter().enumerate() {
+            let (hint, slot) = (&mut hints[usize::from(*place)], ahead.slots[at]);
+            (hint.slot, hint.hash) = (slot, ahead.hashes[at]);
             slot.iter().for_each(|slot| table.prefetch_state(*slot));
         }
         // Those that rules will be asked about.
