@@ -248,6 +248,7 @@ mod tests {
             redis: any,
             login: Some((None, "secret".into())),
             connections: 1,
+            per_address: 1,
             memory: 1 << 20,
             value_max: 1 << 16,
             lease: Duration::from_secs(1),

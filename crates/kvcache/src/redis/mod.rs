@@ -45,6 +45,8 @@ pub struct Options {
     pub login: Option<(Option<String>, String)>,
     /// Clients at a time.
     pub connections: usize,
+    /// Of them, of one address; of IPv6, of one /64.
+    pub per_address: usize,
     /// Bytes for values.
     pub memory: usize,
     /// The longest reply that is kept, bytes.
