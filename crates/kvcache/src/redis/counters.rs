@@ -47,6 +47,7 @@ tidemill_graph::counters! {
     Opened = "connections-opened": "clients that came",
     Refused = "connections-refused": "clients that were turned away: more than --connections, or Redis did not answer",
     Crowded = "connections-crowded": "clients that were turned away: their address has as many already as one may (--per-address)",
+    Unread = "connections-unread": "clients that were ended: they had taken nothing of their replies for --unread seconds",
     Connections = "connections" now: "clients that are here now",
     Entries = "entries" now: "values here now, void ones too",
     Bytes = "bytes" now: "memory that they take",

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -273,8 +274,10 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
     sockopt::set_socket_keepalive(client, true)?;
     sockopt::set_tcp_keepidle(client, KEEPALIVE)?;
     let mut bytes = vec![0; READ];
-    // The client may still say something; it is gone; Redis was told that nothing comes.
-    let (mut is_open, mut is_gone, mut is_shut) = (true, false, false);
+    // The client may still say something; it is gone; Redis was told that nothing comes; something waits for the client, which
+    // has that long to take a part of it.
+    let (mut is_open, mut is_gone, mut is_shut, mut is_behind) = (true, false, false, false);
+    let mut patience = pin!(sleep(place.options.unread));
     loop {
         tokio::select! {
             ready = client.readable(), if is_open && session.wants_requests() => {
@@ -303,10 +306,20 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
             ready = client.writable(), if !is_gone && !session.to_client.is_empty() => is_gone |= ready.is_err(),
             // Writing fails, too.
             _ = redis.writable(), if !session.to_redis.is_empty() => {}
+            () = patience.as_mut(), if is_behind => {
+                place.count(Counter::Unread);
+                is_gone = true;
+            }
         }
         // At once, for there is room nearly always: all that was read together is answered by one call.
         if !is_gone && !session.to_client.is_empty() {
-            is_gone = write(&mut session.to_client, client).is_err();
+            let taken = write(&mut session.to_client, client);
+            is_gone = taken.is_err();
+            let is_left = !session.to_client.is_empty();
+            if is_left && (!is_behind || taken.is_ok_and(|bytes| bytes > 0)) {
+                patience.as_mut().reset(tokio::time::Instant::now() + place.options.unread);
+            }
+            is_behind = is_left;
         }
         // What Redis has said before may still be there to be read.
         if !session.to_redis.is_empty() && write(&mut session.to_redis, redis).is_err() {
@@ -314,7 +327,7 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
             is_open = false;
         }
         if is_gone {
-            is_open = false;
+            (is_open, is_behind) = (false, false);
             session.to_client.clear();
         }
         if !is_open && !is_shut && session.to_redis.is_empty() {
@@ -341,13 +354,16 @@ fn read(from: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
     all.map_or(part, Ok)
 }
 
-fn write(from: &mut Outgoing, to: &TcpStream) -> io::Result<()> {
+/// Writes what there is room for, and says how much that was.
+fn write(from: &mut Outgoing, to: &TcpStream) -> io::Result<usize> {
     match to.try_write(from.pending()) {
-        Ok(sent) => from.sent(sent),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-        Err(error) => return Err(error),
+        Ok(sent) => {
+            from.sent(sent);
+            Ok(sent)
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 /// What Redis has said before it ended the connection. Who does not read it for a while does without.

@@ -47,6 +47,8 @@ pub struct Options {
     pub connections: usize,
     /// Of them, of one address; of IPv6, of one /64.
     pub per_address: usize,
+    /// Who takes nothing for so long of what waits for him is ended.
+    pub unread: Duration,
     /// Bytes for values.
     pub memory: usize,
     /// The longest reply that is kept, bytes.

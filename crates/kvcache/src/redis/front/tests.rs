@@ -21,7 +21,10 @@ fn who_asks_later_does_not_keep_the_first_waiting() {
     assert!(wish.is_done(second) && wish.open().is_none());
 }
 
-/// A Redis that answers PING, and nothing else.
+/// More than sockets hold for who does not read.
+const FLOOD_BYTES: usize = 32 << 20;
+
+/// A Redis that answers PING and FLOOD, and nothing else.
 fn played() -> SocketAddr {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -36,11 +39,22 @@ fn played() -> SocketAddr {
 fn answer(mut redis: Stream) {
     let mut bytes = [0; 4096];
     while let Ok(read @ 1..) = redis.read(&mut bytes) {
-        if bytes[..read].windows(4).any(|part| part == b"PING") && redis.write_all(b"+PONG\r\n").is_err() {
+        let has = |word: &[u8]| bytes[..read].windows(word.len()).any(|part| part == word);
+        let reply = match (has(b"PING"), has(b"FLOOD")) {
+            (true, _) => b"+PONG\r\n".to_vec(),
+            (_, true) => {
+                let text = "x".repeat(FLOOD_BYTES);
+                format!("${FLOOD_BYTES}\r\n{text}\r\n").into_bytes()
+            }
+            _ => Vec::new(),
+        };
+        if redis.write_all(&reply).is_err() {
             return;
         }
     }
 }
+
+const UNREAD: Duration = Duration::from_millis(1500);
 
 /// A front before such a Redis, until it is dropped.
 struct Lab {
@@ -58,6 +72,7 @@ impl Lab {
             login: None,
             connections: 4,
             per_address: 2,
+            unread: UNREAD,
             memory: 1 << 20,
             value_max: 1024,
             lease: Duration::from_secs(1),
@@ -118,6 +133,28 @@ fn one_address_does_not_take_all_places() {
     lab.until("counted", |now| (now.get(Counter::Crowded), now.get(Counter::Refused)) == (1, 1));
     drop(both);
     lab.until("a place that is given back", |_| has_answer(&mut lab.client(2)));
+}
+
+/// Who takes a little now and then stays.
+#[test]
+fn who_does_not_read_is_ended() {
+    let lab = Lab::new();
+    let flood = b"*1\r\n$5\r\nFLOOD\r\n";
+    let (mut slow, mut silent) = (lab.client(2), lab.client(3));
+    slow.write_all(flood).unwrap();
+    let mut bytes = vec![0; FLOOD_BYTES / 16];
+    for piece in 0..16 {
+        slow.read_exact(&mut bytes).unwrap_or_else(|error| panic!("piece {piece}: {error}"));
+        wait(UNREAD / 8);
+    }
+    silent.write_all(flood).unwrap();
+    lab.until("it is ended", |now| now.get(Counter::Unread) == 1 && now.get(Counter::Connections) == 1);
+    let mut rest = vec![0; "$33554432\r\n".len() + 2];
+    slow.read_exact(&mut rest).unwrap();
+    assert!(has_answer(&mut slow), "it has all of it");
+    let mut got = Vec::new();
+    let ended = silent.read_to_end(&mut got);
+    assert!(ended.is_err() || got.len() < FLOOD_BYTES, "{} bytes", got.len());
 }
 
 #[test]
