@@ -120,6 +120,8 @@ pub struct BmpStats {
     pub loops: u64,
     /// Routes to prefixes that nobody routes: loopback, link-local, multicast and such.
     pub martians: u64,
+    /// Paths to prefixes to which a peer has [as many as there may be](crate::rib::PATHS_PER_PREFIX).
+    pub too_many_paths: u64,
 }
 
 /// Who we are, so that what comes back to us by way of a monitored router is known for that.
@@ -469,8 +471,8 @@ impl Station {
             }
             let attributes = Arc::new(attributes);
             for nlri in prefixes {
-                let room = rib.announce(number, nlri, &attributes, changes);
-                if !room || rib.paths(number).iter().sum::<usize>() > self.max_prefixes as usize {
+                self.stats.too_many_paths += u64::from(!rib.announce(number, nlri, &attributes, changes));
+                if rib.paths(number).iter().sum::<usize>() > self.max_prefixes as usize {
                     return Err(BmpError::Prefixes(self.max_prefixes));
                 }
             }

@@ -82,7 +82,7 @@ pub struct PeerSection {
     /// What it tells: `["ipv4", "ipv6"]`, or one of them.
     #[serde(default = "both")]
     pub families: Vec<FamilyName>,
-    /// Whether it may tell several paths per prefix (add-path).
+    /// Whether it may tell several paths per prefix (add-path): up to 64, more are left out and counted.
     #[serde(default)]
     pub add_path: bool,
     /// Whether its paths have to begin with its AS: routes by others are not used. `false` is for a route server, which leaves its own out. An internal peer's may be anything.

@@ -34,7 +34,7 @@ pub use steer::Invalid;
 /// The number of a peer in a [`Rib`].
 pub type PeerId = u32;
 
-/// Paths that one peer may have to one prefix; more are as wrong as too many prefixes.
+/// Paths that one peer may have to one prefix (RFC 7911 sets no bound); more are left out.
 pub const PATHS_PER_PREFIX: usize = 64;
 
 /// The best path of a prefix leads elsewhere than before.

@@ -11,7 +11,7 @@ use crate::flowspec::{self, FlowSpec};
 use crate::martian::is_martian;
 use crate::message::{FAMILIES, afi, at};
 use crate::notice::{self, Notice};
-use crate::rib::{Change, Giver, PeerId, Rib};
+use crate::rib::{Change, Giver, PATHS_PER_PREFIX, PeerId, Rib};
 use crate::session::{End, Event, Export, SECOND, Session, SessionConfig, SessionStats, State};
 use crate::update::Update;
 use std::collections::BTreeMap;
@@ -146,6 +146,9 @@ struct Peer {
     ignored: u64,
     wrong_first_as: u64,
     martians: u64,
+    too_many_paths: u64,
+    /// Whether this session has had a line about those.
+    told_of_paths: bool,
     synchronized: [bool; 2],
 }
 
@@ -190,6 +193,8 @@ pub struct ShownPeer {
     pub wrong_first_as: u64,
     /// Routes to prefixes that nobody routes: loopback, link-local, multicast and such.
     pub martians: u64,
+    /// Paths to prefixes to which it has as many as there may be: see [`PATHS_PER_PREFIX`].
+    pub too_many_paths: u64,
 }
 
 /// Sessions and what they say.
@@ -516,6 +521,7 @@ impl Speaker {
             loops: peer.ignored,
             wrong_first_as: peer.wrong_first_as,
             martians: peer.martians,
+            too_many_paths: peer.too_many_paths,
         }
     }
 
@@ -580,6 +586,7 @@ impl Speaker {
         peer.established += 1;
         peer.since = now_ns;
         peer.synchronized = [false; 2];
+        peer.told_of_paths = false;
         // RFC 4724, 4.2: what the peer has not kept is gone; what it has kept is stale until it says that it has told all.
         let graceful = open.capabilities.graceful.as_ref();
         let reading = connection.session.reading();
@@ -604,7 +611,7 @@ impl Speaker {
 
     /// Takes routes. Returns why the session must end.
     fn update(&mut self, number: usize, update: Update, changes: &mut Vec<Change>) -> Option<Notice> {
-        let Speaker { rib, flows, peers, config, .. } = self;
+        let Speaker { rib, flows, peers, config, notes, .. } = self;
         let peer = &mut peers[number];
         let internal = peer.config.asn == config.asn;
         for nlri in update.withdrawn {
@@ -642,7 +649,17 @@ impl Speaker {
                         rib.withdraw_all(number, stale, true);
                     }
                 }
-                if !room || is_over(rib) {
+                if !room {
+                    peer.too_many_paths += 1;
+                    if !std::mem::replace(&mut peer.told_of_paths, true) {
+                        let what = format!(
+                            "more than {PATHS_PER_PREFIX} paths to {}: those beyond are left out, here and elsewhere",
+                            nlri.prefix
+                        );
+                        note(notes, &peer.config, &what);
+                    }
+                }
+                if is_over(rib) {
                     let family = crate::message::afi(nlri.family()).to_be_bytes();
                     let most = peer.config.max_prefixes.to_be_bytes();
                     let data = [&family[..], &[1], &most].concat();
@@ -761,6 +778,8 @@ fn new_peer(config: &PeerConfig, speaker: &SpeakerConfig, rib: &mut Rib) -> Peer
         ignored: 0,
         wrong_first_as: 0,
         martians: 0,
+        too_many_paths: 0,
+        told_of_paths: false,
         synchronized: [false; 2],
     }
 }

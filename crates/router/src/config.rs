@@ -19,7 +19,8 @@ pub struct RouterConfig {
     /// Which kernel tables feed which VRFs (virtual routing and forwarding). Interfaces that name a VRF are routed by a
     /// table of its own; it needs no entry here.
     pub vrf: Vec<VrfConfig>,
-    /// Static routes; they win over the same prefixes from anywhere but our own addresses and links.
+    /// Static routes; they win over the same prefixes from anywhere but our own addresses and links. One whose links are
+    /// all down waits for one of them; the next best route is used then.
     pub route: Vec<RouteConfig>,
     /// Queues in front of ports, for links on the path between Gatekeepers and Grantors.
     pub queue: Vec<QueueConfig>,

@@ -334,6 +334,8 @@ impl RouterControl {
         control.fix_neighbors(0, &[], &fixed);
         control.count_rules(true);
         control.publish_hops();
+        control.turn_static_routes::<u32>()?;
+        control.turn_static_routes::<u128>()?;
         Ok(control)
     }
 
@@ -549,7 +551,19 @@ impl RouterControl {
         }
         let result = self.change_own_routes();
         self.publish_hops();
+        let result = result.and(self.turn_static_routes::<u32>()).and(self.turn_static_routes::<u128>());
         result.and(self.settle(now_ns))
+    }
+
+    /// Has static routes wait while all links that they lead by are down, and no longer.
+    fn turn_static_routes<A: Routed>(&mut self) -> Result<(), RouterError> {
+        let (plane, world) = A::split(self);
+        let turned = plane.set_down(world.interfaces);
+        let mut result = Ok(());
+        for (vrf, changes) in turned.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
+            result = result.and(self.change_as_fits(vrf, Source::Static, &changes));
+        }
+        result
     }
 
     /// Brings our own routes up to date with the interfaces, and with the addresses that the kernel has elsewhere.

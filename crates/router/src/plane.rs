@@ -4,7 +4,7 @@ use crate::groups::{self, Member};
 use crate::labels::{Labels, NextHop, Used};
 use crate::offload::journal::Journal;
 use crate::rules::Rules;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,9 +95,10 @@ struct Vrf<A: Family> {
 
 impl<A: Family> Vrf<A> {
     /// The route to exactly `prefix` that workers see.
-    fn best(&self, labels: &Labels, prefix: Prefix<A>) -> Option<(Source, Label)> {
+    fn best(&self, labels: &Labels, down: &BTreeSet<u16>, prefix: Prefix<A>) -> Option<(Source, Label)> {
         let of = |source: Source| Some((source, self.routes[source as usize].get(prefix)?));
-        let first = Source::ALL.into_iter().find_map(of)?;
+        let counts = |&(source, label): &(Source, Label)| !waits(labels, down, source, label);
+        let first = Source::ALL.into_iter().filter_map(of).find(counts)?;
         // An on-link route says only where to ask.
         Some(of(Source::Neighbor).filter(|host| gleans(labels, first.1, host.1)).unwrap_or(first))
     }
@@ -111,6 +112,20 @@ fn gleans(labels: &Labels, label: Label, host: Label) -> bool {
     }
 }
 
+/// Whether a source's route waits for a link: a static one that leads by links that are down alone. What other sources say of such a
+/// link they take back themselves.
+fn waits(labels: &Labels, down: &BTreeSet<u16>, source: Source, label: Label) -> bool {
+    source == Source::Static && labels.hop(label).is_some_and(|hop| is_down(hop, down))
+}
+
+fn is_down(hop: &NextHop, down: &BTreeSet<u16>) -> bool {
+    match hop {
+        NextHop::Via(number, _) | NextHop::Mac(number, _) | NextHop::OnLink(number) => down.contains(number),
+        NextHop::Group(members) => members.iter().all(|(member, _)| is_down(member, down)),
+        _ => false,
+    }
+}
+
 /// One family's half of the control side.
 pub struct Plane<A: Family> {
     ethertype: EtherType,
@@ -120,6 +135,8 @@ pub struct Plane<A: Family> {
     /// On each memory node.
     hops: Vec<Publisher<NextHops>>,
     copies: Copies,
+    /// Interfaces that are down.
+    down: BTreeSet<u16>,
     /// What the buckets of groups hold.
     buckets: HashMap<Label, Vec<u32>>,
     /// Gateways by how many routes lead to them.
@@ -155,6 +172,7 @@ impl<A: Family> Plane<A> {
                 })
                 .collect(),
             copies: copies.clone(),
+            down: BTreeSet::new(),
             buckets: HashMap::new(),
             gateways: HashMap::new(),
             turned: Vec::new(),
@@ -209,7 +227,7 @@ impl<A: Family> Plane<A> {
         changes: &[RouteChange<A>],
         world: World<'_>,
     ) -> Result<Option<Applied>, BuildError> {
-        let Plane { vrfs, labels, .. } = self;
+        let Plane { vrfs, labels, down, .. } = self;
         let Some(owner) = vrfs.get_mut(vrf) else { return Ok(None) };
         let coalesced = coalesce(changes);
         let changes = coalesced.as_deref().unwrap_or(changes);
@@ -227,7 +245,7 @@ impl<A: Family> Plane<A> {
                 None => rib.remove(*prefix),
             };
             before.push(old);
-            best.push(match owner.best(labels, *prefix) {
+            best.push(match owner.best(labels, down, *prefix) {
                 Some((_, label)) => Change::Announce(*prefix, label),
                 None => Change::Withdraw(*prefix),
             });
@@ -317,6 +335,22 @@ impl<A: Family> Plane<A> {
             }
             _ => {}
         }
+    }
+
+    /// Notes which interfaces are down. Returns the static routes of each VRF that wait from now on, or do no more: they are to be
+    /// [applied](Self::apply) again.
+    pub(crate) fn set_down(&mut self, interfaces: &Interfaces) -> Vec<Vec<RouteChange<A>>> {
+        let down = (0..).zip(interfaces.iter()).filter(|(_, interface)| !interface.up);
+        let before = std::mem::replace(&mut self.down, down.map(|(number, _)| number).collect());
+        if before == self.down {
+            return Vec::new();
+        }
+        let turned = |hop: &NextHop| is_down(hop, &before) != is_down(hop, &self.down);
+        let of_vrf = |vrf| {
+            let routes = self.of_source(vrf, Source::Static).filter(|(_, _, hop)| turned(hop));
+            routes.map(|(prefix, _, hop)| (prefix, Some(hop.clone()))).collect()
+        };
+        (0..self.vrfs.len()).map(of_vrf).collect()
     }
 
     /// Has the gateways on an interface looked at again.
@@ -416,13 +450,25 @@ impl<A: Family> Plane<A> {
         let mut best: Option<(u8, Label)> = None;
         for source in Source::ALL.into_iter().filter(|source| ![Source::Neighbor, left_out].contains(source))
         {
-            if let Some((prefix, label)) = vrf.routes[source as usize].covering(host)
+            if let Some((prefix, label)) = self.covering(vrf, source, host)
                 && best.is_none_or(|(len, _)| prefix.len() > len)
             {
                 best = Some((prefix.len(), label));
             }
         }
         best.and_then(|(_, label)| self.labels.hop(label))
+    }
+
+    /// The longest of a source's routes that cover `host` and do not wait.
+    fn covering(&self, vrf: &Vrf<A>, source: Source, host: Prefix<A>) -> Option<(Prefix<A>, Label)> {
+        let mut within = host;
+        loop {
+            let (prefix, label) = vrf.routes[source as usize].covering(within)?;
+            if !waits(&self.labels, &self.down, source, label) {
+                return Some((prefix, label));
+            }
+            within = Prefix::new(host.first(), prefix.len().checked_sub(1)?)?;
+        }
     }
 
     /// Host routes of neighbors that other routes, changed just now, no longer leave to them.
@@ -501,7 +547,7 @@ impl<A: Family> Plane<A> {
 
     /// Which source's route to `prefix` is the one in use.
     pub(crate) fn best(&self, vrf: usize, prefix: Prefix<A>) -> Option<Source> {
-        self.vrfs.get(vrf)?.best(&self.labels, prefix).map(|(source, _)| source)
+        self.vrfs.get(vrf)?.best(&self.labels, &self.down, prefix).map(|(source, _)| source)
     }
 
     /// How many routes one source has in one VRF.

@@ -1,9 +1,12 @@
 use super::*;
 use crate::message::KEEPALIVE;
 use crate::testing::{Voice, nlri, prefix};
+use crate::update::{Nlri, put_announcement};
+use crate::{AsPath, Attributes};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tidemill_feed::AnyPrefix;
+use tidemill_feed::bgp::Family;
 
 const PEER: (IpAddr, u32, Ipv4Addr) =
     (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 64_496, Ipv4Addr::new(10, 0, 0, 1));
@@ -179,6 +182,24 @@ fn path_identifiers_are_read_where_both_speak_them() {
     assert_eq!(lab.told.len(), 2);
     assert!(lab.rib.get(prefix("192.0.2.0/24")).is_some());
     assert_eq!(nlri("192.0.2.0/24").path, 0);
+}
+
+#[test]
+fn paths_too_many_to_one_prefix_are_left_out() {
+    let mut voice = Voice::new(1, 0, false);
+    voice.open.capabilities.add_path = [2, 0];
+    voice.reading.add_path = [true, false];
+    let mut ours = Open { asn: 65_000, ..voice.open.clone() };
+    ours.capabilities.add_path = [1, 0];
+    let mut lab = Lab::new(View::PrePolicy);
+    lab.hear(&message(3, 0, &up_body(&ours, &voice.open))).unwrap();
+    let most = crate::rib::PATHS_PER_PREFIX as u32;
+    let list: Vec<Nlri> = (1..most + 7).map(|path| Nlri { path, ..nlri("192.0.2.0/24") }).collect();
+    let attributes = Attributes::new(PEER.0, AsPath::sequence(&[64_496]));
+    let mut update = Vec::new();
+    put_announcement(&mut update, &attributes, &list, Family::V4, &voice.reading);
+    lab.hear(&message(0, 0, &update)).unwrap();
+    assert_eq!((lab.station.stats().too_many_paths, lab.told.len()), (6, 1));
 }
 
 /// Peers that come and go are forgotten when there is no room for others, which get their numbers; so are those of a lost connection.

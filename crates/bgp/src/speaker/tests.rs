@@ -1,6 +1,7 @@
 use super::*;
 use crate::message::{KEEPALIVE, NOTIFICATION, put};
 use crate::testing::{Voice, messages, nlri, prefix};
+use crate::update::{Nlri, put_announcement, put_withdrawal};
 use crate::{AsPath, Attributes};
 use tidemill_feed::AnyPrefix;
 
@@ -253,6 +254,44 @@ fn too_many_prefixes_end_the_session_for_a_while() {
     assert_eq!(again, Err(Refusal::LeftAlone("one".into(), 300)));
     lab.pass(300);
     lab.establish(&one, BOTH);
+}
+
+/// By add-path: what is beyond the bound is left out, counted and said once, and the session stays.
+#[test]
+fn paths_too_many_to_one_prefix_are_left_out() {
+    let mut lab = Lab::new();
+    let peers = vec![PeerConfig { add_path: true, ..PeerConfig::new("one", address(1), 64_496) }];
+    lab.with(|speaker, now, _| speaker.set_peers(now, peers));
+    let mut one = Voice::new(1, 0, false);
+    one.open.capabilities.add_path = [2, 0];
+    one.reading.add_path = [true, false];
+    let id = lab.establish(&one, &[]);
+    let list = |numbers: std::ops::Range<u32>| -> Vec<Nlri> {
+        numbers.map(|path| Nlri { path, ..nlri("192.0.2.0/24") }).collect()
+    };
+    let attributes = Attributes::new(address(1), AsPath::sequence(&[64_496]));
+    let paths = |numbers| {
+        let mut bytes = Vec::new();
+        put_announcement(&mut bytes, &attributes, &list(numbers), Family::V4, &one.reading);
+        bytes
+    };
+    let most = PATHS_PER_PREFIX as u32;
+    lab.say(id, &paths(1..most + 7));
+    let shown = lab.peer("one");
+    assert_eq!((shown.state, shown.too_many_paths), (Some(State::Established), 6));
+    assert_eq!((shown.paths, lab.notice(id)), ([PATHS_PER_PREFIX, 0], None));
+    lab.say(id, &paths(1..most + 7));
+    assert_eq!(lab.peer("one").too_many_paths, 12);
+    let notes = lab.speaker.take_notes().concat();
+    assert_eq!(notes.matches("more than 64 paths to 192.0.2.0/24").count(), 1, "{notes}");
+    // One that goes makes room, and other prefixes are as ever.
+    let mut gone = Vec::new();
+    put_withdrawal(&mut gone, &list(1..2), Family::V4, &one.reading);
+    lab.say(id, &gone);
+    lab.say(id, &paths(most + 1..most + 2));
+    lab.say(id, &one.announce(&["198.51.100.0/24"], 1));
+    let shown = lab.peer("one");
+    assert_eq!((shown.paths, shown.too_many_paths, lab.told.len()), ([PATHS_PER_PREFIX + 1, 0], 12, 2));
 }
 
 #[test]

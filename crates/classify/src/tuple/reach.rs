@@ -97,42 +97,41 @@ mod tests {
     use crate::key::Field;
     use crate::rule::{Rank, Rule};
     use crate::rules::RuleSet;
+    use crate::suite::Rng;
     use crate::tuple::{Grouping, TupleSpace};
-    use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
 
     /// Few values of the first bits, so that rules and keys meet.
-    fn address(random: &mut StdRng) -> u32 {
-        let first = [0x0a00_u32, 0x0a01, 0x0a80, 0xc0a8, 0xc612, 0xc613][random.random_range(0..6_usize)];
-        first << 16 | random.random_range(0..4_u32) << 8 | random.random_range(0..4_u32)
+    fn address(random: &mut Rng) -> u32 {
+        let first = [0x0a00_u32, 0x0a01, 0x0a80, 0xc0a8, 0xc612, 0xc613][random.below(6)];
+        first << 16 | (random.below(4) as u32) << 8 | random.below(4) as u32
     }
 
-    fn rule(random: &mut StdRng) -> Match {
+    fn rule(random: &mut Rng) -> Match {
         let mut one = Match::any();
         let sides =
             [(Field::Ipv4Source, Field::Ipv6Source), (Field::Ipv4Destination, Field::Ipv6Destination)];
-        let (is_v6, is_wild) = (random.random_bool(0.3), random.random_bool(0.1));
+        let (is_v6, is_wild) = (random.below(10) < 3, random.once_in(10));
         for (v4, v6) in sides {
             let bits = address(random);
-            if random.random_bool(0.2) {
+            if random.once_in(5) {
                 continue;
             }
             one = if is_v6 {
-                let length = [16, 30, 32, 48, 64][random.random_range(0..5_usize)];
+                let length = [16, 30, 32, 48, 64][random.below(5)];
                 one.prefix(v6, u128::from(bits) << 96, length)
             } else if is_wild {
-                one.masked(v4, bits.into(), 0xff00_ff00 | u128::from(random.random_range(0..4_u32)) << 16)
+                one.masked(v4, bits.into(), 0xff00_ff00 | (random.below(4) as u128) << 16)
             } else {
-                let length = [3, 7, 8, 12, 16, 20, 24, 32][random.random_range(0..8_usize)];
+                let length = [3, 7, 8, 12, 16, 20, 24, 32][random.below(8)];
                 one.prefix(v4, bits.into(), length)
             };
         }
-        if random.random_bool(0.3) { one.exact(Field::Protocol, 6) } else { one }
+        if random.below(10) < 3 { one.exact(Field::Protocol, 6) } else { one }
     }
 
-    fn key(random: &mut StdRng) -> Key {
+    fn key(random: &mut Rng) -> Key {
         let (source, destination, protocol) = (address(random), address(random), 6);
-        match random.random_range(0..8) {
+        match random.below(8) {
             0 => Key::default().with(Field::EtherType, 0x0806),
             1..3 => {
                 let [source, destination] = [source, destination].map(|bits| u128::from(bits) << 96);
@@ -144,12 +143,12 @@ mod tests {
 
     #[test]
     fn nothing_that_could_match_is_passed_over() {
-        let mut random = StdRng::seed_from_u64(3);
+        let mut random = Rng::new(3);
         let (mut asked, mut all) = (0, 0);
         let rounds = if cfg!(miri) { 2 } else { 60 };
         for round in 0..rounds {
-            let list: Vec<Rule> = (0..random.random_range(10..300))
-                .map(|_| Rule { matches: rule(&mut random), priority: random.random_range(0..9) })
+            let list: Vec<Rule> = (0..10 + random.below(290))
+                .map(|_| Rule { matches: rule(&mut random), priority: random.below(9) as u64 })
                 .collect();
             let set = RuleSet::from_list(&list);
             let plain = TupleSpace::build(&set, Grouping::ALL[usize::from(round % 2 == 0)]);

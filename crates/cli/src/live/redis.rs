@@ -40,6 +40,12 @@ pub(super) struct Redis {
     /// Clients at a time; each has a connection to Redis
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     connections: u32,
+    /// Clients of one address at a time; of IPv6, of one /64 [default: seven eighths of --connections, so that others find a place]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    per_address: Option<u32>,
+    /// A client that takes nothing of its replies for so long is ended
+    #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    unread: u32,
     /// So long values may be given that others have written past this, if Redis does not tell of it
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=60_000))]
     lease: u32,
@@ -66,6 +72,8 @@ pub(super) fn serve(args: &Redis) -> Result<bool> {
         redis: args.redis,
         login: password.map(|password| (args.user.clone(), password)),
         connections: args.connections as usize,
+        per_address: args.per_address.unwrap_or(args.connections - args.connections / 8) as usize,
+        unread: Duration::from_secs(args.unread.into()),
         memory: (args.memory as usize) << 20,
         value_max: args.value_max as usize,
         lease: Duration::from_millis(args.lease.into()),

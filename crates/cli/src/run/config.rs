@@ -70,7 +70,8 @@ pub(crate) struct Config {
     /// Queues in front of ports, for links on the path between Gatekeepers and Grantors: each class of packets has its share.
     #[serde(default)]
     pub(crate) queue: Vec<QueueConfig>,
-    /// Static routes; they win over the same prefixes from anywhere but our own addresses and links.
+    /// Static routes; they win over the same prefixes from anywhere but our own addresses and links. One whose links are
+    /// all down waits for one of them; the next best route is used then.
     #[serde(default)]
     pub(crate) route: Vec<RouteConfig>,
     /// How neighbors are found (ARP, neighbor discovery).

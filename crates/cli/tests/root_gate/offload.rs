@@ -176,6 +176,8 @@ fn the_program_drops_by_rules_that_hold() {
     assert!(drops(&offload, &frame(1, true)) && !drops(&offload, &frame(2, true)));
     let tally = offload.tally();
     assert_eq!((tally.rules, tally.refused, tally.dropped), (5, 2, 5), "{tally:?}");
+    let notes = offload.take_notes();
+    assert!(notes.len() == 1 && notes[0].contains("2 more rules"), "{notes:?}");
     assert_eq!(tally.bytes, 4 * frame(1, false).len() as u64 + frame(1, true).len() as u64);
 
     for source in 7..=8 {

@@ -14,6 +14,8 @@ const ADDRESSES: usize = 1_000_000;
 const BATCH: usize = 64;
 /// The most entries that the router may have, of hosts that do not exist.
 const NEIGHBORS: usize = 20_000;
+/// Who is there is found by so many pings; each has a second, for a busy machine may need it.
+const PINGS: usize = 50;
 /// The most memory that it may take for them.
 const GROWTH_BYTES: usize = 32 << 20;
 
@@ -106,10 +108,10 @@ fn scan(dut: Dut, family: Family, from: From) {
     lab.right().run(&format!("ping -c 1 -W 2 {}", lab.link("right").router(family)));
     lab.host("side").run(&format!("ping -c 1 -W 2 {}", lab.address("right", family)));
     // The kernel takes packets to hosts that do not answer 50,000 times a second.
-    let addresses = if dut == Dut::Kernel { ADDRESSES / 10 } else { ADDRESSES };
+    let (addresses, pings) = if dut == Dut::Kernel { (ADDRESSES / 10, 1) } else { (ADDRESSES, PINGS) };
     let (sent, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let before = lab.router.resident_bytes();
-    let (mut slowest, mut most) = (Duration::ZERO, 0);
+    let (mut slowest, mut latest, mut most) = (Duration::ZERO, 0, 0);
     std::thread::scope(|scope| {
         // Also if an assertion below fails: else the scope would wait for ever.
         let _stop = SetOnDrop(&stop);
@@ -122,11 +124,11 @@ fn scan(dut: Dut, family: Family, from: From) {
                 std::thread::sleep(Duration::from_millis(5));
             }
             let asked = Instant::now();
-            // Answered at once, or not within the second that is allowed.
-            let (ok, text) = lab.host("side").attempt(&format!("ping -n -c 1 -i 0.02 -w 1 {address}"));
-            slowest = slowest.max(asked.elapsed());
+            let ping = || lab.host("side").attempt(&format!("ping -n -c 1 -W 1 {address}")).0;
+            let found = (1..=pings).find(|_| ping());
+            (slowest, latest) = (slowest.max(asked.elapsed()), latest.max(found.unwrap_or(pings)));
             if dut == Dut::Tidemill {
-                assert!(ok, "{address} was not found within a second: {text}");
+                assert!(found.is_some(), "{address} was not found by {pings} pings");
             }
             most = most.max(lab.router.neighbors());
         }
@@ -140,7 +142,7 @@ fn scan(dut: Dut, family: Family, from: From) {
     most = most.max(lab.router.neighbors());
     let grown = lab.router.resident_bytes().saturating_sub(before);
     println!(
-        "real hosts were found within {} ms; at most {most} neighbors; memory grew by {} KB; drops {:?}",
+        "real hosts were found within {} ms, by ping {latest} at the latest; at most {most} neighbors; memory grew by {} KB; drops {:?}",
         slowest.as_millis(),
         grown >> 10,
         lab.router.drops()

@@ -74,6 +74,8 @@ answers! {
         pub wrong_first_as: u64,
         /// Routes not used because nobody routes their prefixes: loopback, link-local, multicast and such.
         pub martians: u64,
+        /// Paths left out because it had told as many to their prefixes as there may be (64).
+        pub too_many_paths: u64,
     }
 
     /// A page of routes.
@@ -174,6 +176,8 @@ answers! {
         pub loops: u64,
         /// Routes not used because nobody routes their prefixes.
         pub martians: u64,
+        /// Paths left out because a peer had told as many to their prefixes as there may be (64).
+        pub too_many_paths: u64,
         /// Its peers.
         pub peers: Vec<MonitoredPeer>,
     }

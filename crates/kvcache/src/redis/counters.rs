@@ -46,6 +46,8 @@ tidemill_graph::counters! {
     Lost = "redis-lost": "times that the connection that tells of changes was lost: everything made void",
     Opened = "connections-opened": "clients that came",
     Refused = "connections-refused": "clients that were turned away: more than --connections, or Redis did not answer",
+    Crowded = "connections-crowded": "clients that were turned away: their address has as many already as one may (--per-address)",
+    Unread = "connections-unread": "clients that were ended: they had taken nothing of their replies for --unread seconds",
     Connections = "connections" now: "clients that are here now",
     Entries = "entries" now: "values here now, void ones too",
     Bytes = "bytes" now: "memory that they take",

@@ -6,9 +6,11 @@ use super::session::{Outgoing, Session};
 use super::{Options, Shared};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -111,9 +113,45 @@ struct Place {
     /// There is a question.
     asked: Notify,
     open: Cell<usize>,
+    /// Clients by their [source].
+    sources: RefCell<HashMap<IpAddr, usize>>,
+}
+
+/// What counts as one address: of IPv6 a network of 64 bits, of which every host has as many addresses as it likes.
+fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
+    }
 }
 
 impl Place {
+    /// Has one more client of a source, or says what there is none for.
+    fn enter(&self, source: IpAddr) -> Result<(), Counter> {
+        if self.open.get() >= self.options.connections {
+            return Err(Counter::Refused);
+        }
+        let mut sources = self.sources.borrow_mut();
+        let its = sources.entry(source).or_default();
+        if *its >= self.options.per_address {
+            return Err(Counter::Crowded);
+        }
+        *its += 1;
+        self.open.set(self.open.get() + 1);
+        Ok(())
+    }
+
+    fn leave(&self, source: IpAddr) {
+        let mut sources = self.sources.borrow_mut();
+        let left = sources.get(&source).map_or(0, |its| its.saturating_sub(1));
+        if left == 0 {
+            sources.remove(&source);
+        } else {
+            sources.insert(source, left);
+        }
+        self.open.set(self.open.get().saturating_sub(1));
+    }
+
     fn count(&self, counter: Counter) {
         self.shared.borrow_mut().counters.one(counter);
     }
@@ -153,7 +191,8 @@ impl Front {
         let Front { options, listeners, watch } = self;
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let shared = RefCell::new(Shared::new(options.memory, options.value_max));
-        let place = Rc::new(Place { options, shared, asked: Notify::new(), open: Cell::new(0) });
+        let (asked, open, sources) = (Notify::new(), Cell::new(0), RefCell::default());
+        let place = Rc::new(Place { options, shared, asked, open, sources });
         let tasks = LocalSet::new();
         tasks.block_on(&runtime, async {
             for listener in listeners {
@@ -194,18 +233,20 @@ fn turn(place: &Place, watch: &Watch, say: &mut impl FnMut(&str)) {
 async fn accept(place: Rc<Place>, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((client, _)) if place.open.get() < place.options.connections => {
-                spawn_local(serve(place.clone(), client));
+            Ok((client, from)) => {
+                let source = source(from.ip());
+                match place.enter(source) {
+                    Ok(()) => drop(spawn_local(serve(place.clone(), client, source))),
+                    Err(counter) => place.count(counter),
+                }
             }
-            Ok(_) => place.count(Counter::Refused),
             // No descriptors, say: there will be some.
             Err(_) => sleep(TURN).await,
         }
     }
 }
 
-async fn serve(place: Rc<Place>, client: TcpStream) {
-    place.open.set(place.open.get() + 1);
+async fn serve(place: Rc<Place>, client: TcpStream, source: IpAddr) {
     place.count(Counter::Opened);
     match connect(&place.options).await {
         Ok(redis) => {
@@ -218,7 +259,7 @@ async fn serve(place: Rc<Place>, client: TcpStream) {
         }
         Err(_) => place.count(Counter::Refused),
     }
-    place.open.set(place.open.get() - 1);
+    place.leave(source);
 }
 
 async fn connect(options: &Options) -> io::Result<TcpStream> {
@@ -233,8 +274,10 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
     sockopt::set_socket_keepalive(client, true)?;
     sockopt::set_tcp_keepidle(client, KEEPALIVE)?;
     let mut bytes = vec![0; READ];
-    // The client may still say something; it is gone; Redis was told that nothing comes.
-    let (mut is_open, mut is_gone, mut is_shut) = (true, false, false);
+    // The client may still say something; it is gone; Redis was told that nothing comes; something waits for the client, which
+    // has that long to take a part of it.
+    let (mut is_open, mut is_gone, mut is_shut, mut is_behind) = (true, false, false, false);
+    let mut patience = pin!(sleep(place.options.unread));
     loop {
         tokio::select! {
             ready = client.readable(), if is_open && session.wants_requests() => {
@@ -263,10 +306,20 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
             ready = client.writable(), if !is_gone && !session.to_client.is_empty() => is_gone |= ready.is_err(),
             // Writing fails, too.
             _ = redis.writable(), if !session.to_redis.is_empty() => {}
+            () = patience.as_mut(), if is_behind => {
+                place.count(Counter::Unread);
+                is_gone = true;
+            }
         }
         // At once, for there is room nearly always: all that was read together is answered by one call.
         if !is_gone && !session.to_client.is_empty() {
-            is_gone = write(&mut session.to_client, client).is_err();
+            let taken = write(&mut session.to_client, client);
+            is_gone = taken.is_err();
+            let is_left = !session.to_client.is_empty();
+            if is_left && (!is_behind || taken.is_ok_and(|bytes| bytes > 0)) {
+                patience.as_mut().reset(tokio::time::Instant::now() + place.options.unread);
+            }
+            is_behind = is_left;
         }
         // What Redis has said before may still be there to be read.
         if !session.to_redis.is_empty() && write(&mut session.to_redis, redis).is_err() {
@@ -274,7 +327,7 @@ async fn talk(place: &Place, session: &mut Session, client: &TcpStream, redis: &
             is_open = false;
         }
         if is_gone {
-            is_open = false;
+            (is_open, is_behind) = (false, false);
             session.to_client.clear();
         }
         if !is_open && !is_shut && session.to_redis.is_empty() {
@@ -301,13 +354,16 @@ fn read(from: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
     all.map_or(part, Ok)
 }
 
-fn write(from: &mut Outgoing, to: &TcpStream) -> io::Result<()> {
+/// Writes what there is room for, and says how much that was.
+fn write(from: &mut Outgoing, to: &TcpStream) -> io::Result<usize> {
     match to.try_write(from.pending()) {
-        Ok(sent) => from.sent(sent),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-        Err(error) => return Err(error),
+        Ok(sent) => {
+            from.sent(sent);
+            Ok(sent)
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 /// What Redis has said before it ended the connection. Who does not read it for a while does without.
@@ -381,21 +437,4 @@ async fn heard(place: &Place, before: &mut String, is_lost: &mut bool) -> Result
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Many who ask without a pause would keep a flag set for ever.
-    #[test]
-    fn who_asks_later_does_not_keep_the_first_waiting() {
-        let wish = Wish::default();
-        assert_eq!(wish.open(), None);
-        let first = wish.ask();
-        let doing = wish.open().unwrap();
-        let second = wish.ask();
-        assert!(!wish.is_done(first) && !wish.is_done(second));
-        wish.close(doing);
-        assert!(wish.is_done(first) && !wish.is_done(second));
-        wish.close(wish.open().unwrap());
-        assert!(wish.is_done(second) && wish.open().is_none());
-    }
-}
+mod tests;

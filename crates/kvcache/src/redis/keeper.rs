@@ -248,6 +248,8 @@ mod tests {
             redis: any,
             login: Some((None, "secret".into())),
             connections: 1,
+            per_address: 1,
+            unread: Duration::from_secs(300),
             memory: 1 << 20,
             value_max: 1 << 16,
             lease: Duration::from_secs(1),

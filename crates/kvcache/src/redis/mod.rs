@@ -45,6 +45,10 @@ pub struct Options {
     pub login: Option<(Option<String>, String)>,
     /// Clients at a time.
     pub connections: usize,
+    /// Of them, of one address; of IPv6, of one /64.
+    pub per_address: usize,
+    /// Who takes nothing for so long of what waits for him is ended.
+    pub unread: Duration,
     /// Bytes for values.
     pub memory: usize,
     /// The longest reply that is kept, bytes.

@@ -105,6 +105,28 @@ fn static_routes_come_first() {
     leads(&mut lab, "203.0.113.1", "bgp 203.0.113.0/24 wan");
 }
 
+/// A peer may tell longer prefixes within a link of ours, and they count; our own addresses are as long as can be, and ours come first.
+#[test]
+fn peers_may_take_a_part_of_our_links_but_none_of_our_addresses() {
+    let mut lab = Lab::new(TEXT);
+    let by_wan = ["10.1.0.0/25", "10.1.0.1/32", "10.1.0.255/32"].map(|net| path(net, Some("10.2.0.9")));
+    let by_wan6 = ["fd01::/80", "fd01::1/128"].map(|net| path(net, Some("fd02::9")));
+    tell(&mut lab, &[&by_wan[..], &by_wan6].concat());
+    leads(&mut lab, "10.1.0.77", "bgp 10.1.0.0/25 wan");
+    leads(&mut lab, "10.1.0.177", "own 10.1.0.0/24 lan");
+    leads(&mut lab, "fd01::77", "bgp fd01::/80 wan");
+    for (ours, route) in [
+        ("10.1.0.1", "own 10.1.0.1/32  local"),
+        ("10.1.0.255", "own 10.1.0.255/32  broadcast"),
+        ("fd01::1", "own fd01::1/128  local"),
+    ] {
+        assert_eq!(lab.route("", ours), route);
+    }
+    // A gateway on the link is found by ARP there, whatever a peer says.
+    tell(&mut lab, &[path("10.1.0.7/32", Some("10.2.0.9"))]);
+    leads(&mut lab, "203.0.113.1", "static 203.0.113.0/24 lan");
+}
+
 /// Peers that come and go with ever other next hops: what no path has any more takes no room, and who was left out gets it.
 #[test]
 fn next_hops_are_forgotten() {

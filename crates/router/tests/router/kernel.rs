@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::kernel::{Hop, KernelEvent, KernelPath};
+use tidemill_router::config::{OneOrMany, RouteConfig};
 use tidemill_router::settings::Device;
 use tidemill_router::{PortInfo, Routes};
 
@@ -15,13 +16,19 @@ const TEXT: &str = "[kernel]\n[[vrf]]\nname='blue'\ntable=100\n\
 
 /// The ports are the kernel's devices 10, 11 and 12.
 fn lab(up: bool) -> Lab {
+    lab_with(up, "")
+}
+
+/// The same with more in the configuration.
+fn lab_with(up: bool, more: &str) -> Lab {
     let mut index = 9;
     let ports = ["lan", "wan", "dmz"].map(|name| {
         index += 1;
         let device = Device { index, mac: port_mac(index as u8 - 10), mtu: 1500, up };
         PortInfo { device: Some(device), ..PortInfo::new(name) }
     });
-    let mut lab = Lab::with(&format!("{TEXT}{}", fixed_host()), ports, Routes::default(), Routes::default());
+    let text = format!("{TEXT}{more}{}", fixed_host());
+    let mut lab = Lab::with(&text, ports, Routes::default(), Routes::default());
     lab.settle();
     lab
 }
@@ -216,6 +223,57 @@ fn a_link_that_is_down_leads_no_path_anywhere() {
     assert_eq!(turned(link(10, 1500, false)), [(near, false), (far, false)]);
     assert_eq!(turned(link(11, 1500, true)), [(far, true)]);
     assert_eq!(turned(link(10, 1500, true)), [(near, true), (far, true)]);
+}
+
+/// As the kernel has it with `ignore_routes_with_linkdown`: meanwhile the next best route is used, and it is still shown.
+#[test]
+fn a_static_route_waits_while_its_links_are_down() {
+    let statics = "[[route]]\nprefix='30.0.0.0/8'\nvia='10.2.0.9%wan'\n[[route]]\nprefix='30.1.0.0/16'\nvia='10.1.0.8'\n\
+        [[route]]\nprefix='30.1.2.0/24'\nvia='10.2.0.9%wan'\n\
+        [[route]]\nprefix='31.0.0.0/8'\nvia=['10.1.0.8','10.2.0.9%wan']\n";
+    let leads = |lab: &mut Lab| ["30.9.0.1", "30.1.2.1", "31.0.0.1"].map(|address| lab.route("", address));
+    let up = [
+        "static 30.0.0.0/8 wan unresolved",
+        "static 30.1.2.0/24 wan unresolved",
+        "static 31.0.0.0/8 lan unresolved, wan unresolved",
+    ];
+    let mut lab = lab_with(false, statics);
+    assert_eq!(leads(&mut lab), ["none"; 3], "from the start");
+    tell(&mut lab, &[link(10, 1500, true), link(11, 1500, true)]).unwrap();
+    assert_eq!(leads(&mut lab), up);
+    let kernels = route(254, "30.0.0.0/8", via(&[(10, Some("10.1.0.8"), 1)]));
+    tell(&mut lab, &[kernels]).unwrap();
+    assert_eq!(leads(&mut lab), up, "a static one comes first");
+    let hop: IpAddr = "30.1.2.1".parse().unwrap();
+    assert!(lab.control.bgp_reaches(hop));
+    lab.control.bgp_turned();
+
+    tell(&mut lab, &[link(11, 1500, false)]).unwrap();
+    let by_lan = [
+        "kernel 30.0.0.0/8 lan unresolved",
+        "static 30.1.0.0/16 lan unresolved",
+        "static 31.0.0.0/8 lan unresolved, wan down",
+    ];
+    assert_eq!(leads(&mut lab), by_lan);
+    assert_eq!(lab.control.bgp_turned(), [(hop, true)], "what BGP's next hops come to goes by them, too");
+    let (list, _) = lab.control.routes(Some(""), "30.0.0.0/8".parse().unwrap(), 0, 9);
+    let shown: Vec<_> = list.iter().map(|r| (r.source.name(), r.hops[0].state, r.best)).collect();
+    assert_eq!(shown, [("static", "down", false), ("kernel", "unresolved", true)]);
+    let added = RouteConfig {
+        prefix: "32.0.0.0/8".into(),
+        via: Some(OneOrMany::One("10.2.0.9%wan".into())),
+        ..RouteConfig::default()
+    };
+    lab.control.add_route(lab.now_ns(), &added).unwrap();
+    assert_eq!(lab.route("", "32.0.0.1"), "none");
+    tell(&mut lab, &[link(10, 1500, false)]).unwrap();
+    let nowhere = ["kernel 30.0.0.0/8 lan down", "kernel 30.0.0.0/8 lan down", "none"];
+    assert_eq!(leads(&mut lab), nowhere, "what the kernel says it takes back itself");
+
+    tell(&mut lab, &[link(10, 1500, true), link(11, 1500, true)]).unwrap();
+    assert_eq!(leads(&mut lab), up);
+    assert_eq!(lab.route("", "32.0.0.1"), "static 32.0.0.0/8 wan unresolved");
+    lab.end();
 }
 
 #[test]

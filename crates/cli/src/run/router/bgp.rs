@@ -305,6 +305,7 @@ fn peers(router: &Router) -> Result<Peers, ApiError> {
         loops: peer.loops,
         wrong_first_as: peer.wrong_first_as,
         martians: peer.martians,
+        too_many_paths: peer.too_many_paths,
     };
     with(router, |bgp| Ok(Peers { peers: bgp.runner.speaker().peers().map(one).collect() }))
 }
@@ -455,6 +456,7 @@ fn monitors(router: &Router) -> Result<Monitors, ApiError> {
             malformed: router.stats.malformed,
             loops: router.stats.loops,
             martians: router.stats.martians,
+            too_many_paths: router.stats.too_many_paths,
         };
         Ok(Monitors { routers: bgp.runner.exporters().map(one).collect() })
     })
@@ -505,6 +507,10 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
         "bgp_peer_martians",
         "Routes not used because nobody routes their prefixes: loopback, link-local, multicast and such",
     );
+    let mut too_many_paths = Family::counter(
+        "bgp_peer_too_many_paths",
+        "Paths left out because the peer had told as many to their prefixes as there may be",
+    );
     for peer in runner.speaker().peers() {
         let name = peer.name.as_str();
         let of = [("peer", name)];
@@ -524,6 +530,7 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
         loops.add(&of, peer.loops);
         wrong_first_as.add(&of, peer.wrong_first_as);
         martians.add(&of, peer.martians);
+        too_many_paths.add(&of, peer.too_many_paths);
     }
     let mut monitors = Family::gauge("bgp_bmp_up", "Whether a BMP router is connected");
     for exporter in runner.exporters() {
@@ -553,6 +560,7 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
         loops,
         wrong_first_as,
         martians,
+        too_many_paths,
         monitors,
         flowspecs,
     ];

@@ -11,7 +11,7 @@
 
 mod rules;
 
-use super::{Picks, Tally, WORDS, Words};
+use super::{POLICY_NS, Picks, Tally, WORDS, Words};
 use rules::{Rules, Times};
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -29,6 +29,9 @@ static SOURCE: Source = Source {
 
 /// Rules of each family that there is room for, if nobody says otherwise.
 pub const ROOM: u32 = 65_536;
+
+/// From one line about rules that found no room to the next.
+const FULL_NOTE_NS: u64 = 60_000_000_000;
 
 /// A flow as the program has it: source and destination.
 type Flow4 = [u8; 8];
@@ -50,9 +53,33 @@ pub struct Offload {
     /// For rules of each family.
     room: u32,
     rules: Option<BothRules>,
+    full: Full,
     /// Rules could not be changed, and that was said.
     has_failed: bool,
     notes: Vec<String>,
+}
+
+/// What was said of rules that found no room.
+#[derive(Debug, Default)]
+struct Full {
+    said: u64,
+    next_ns: u64,
+}
+
+impl Full {
+    /// A line if so many are more than before, once in a while.
+    fn line(&mut self, now_ns: u64, refused: u64) -> Option<String> {
+        let more = refused.saturating_sub(self.said);
+        if more == 0 || now_ns < self.next_ns {
+            return None;
+        }
+        (self.said, self.next_ns) = (refused, now_ns.saturating_add(FULL_NOTE_NS));
+        Some(format!(
+            "warning: offload: {more} more rules of flows that send much found no room: the gate drops what they send in user space; \
+             a rule of what a policy drops keeps its place for {} s",
+            POLICY_NS / 1_000_000_000
+        ))
+    }
 }
 
 fn lock(object: &Mutex<Object>) -> MutexGuard<'_, Object> {
@@ -68,7 +95,8 @@ impl Offload {
         let object = Object::load(&SOURCE, &[("rules4", room), ("rules6", room), ("lines", lines)], None)?;
         let words: Arc<dyn Words> = Arc::new(object.mapped("words", WORDS)?);
         let object = Arc::new(Mutex::new(object));
-        Ok(Offload { object, words, room, rules: None, has_failed: false, notes: Vec::new() })
+        let (rules, full, has_failed, notes) = (None, Full::default(), false, Vec::new());
+        Ok(Offload { object, words, room, rules, full, has_failed, notes })
     }
 
     /// The program with its maps, for whoever puts it on interfaces and has it forward.
@@ -101,6 +129,7 @@ impl Offload {
         let Some((rules4, rules6)) = &mut self.rules else { return false };
         let mut object = lock(&self.object);
         let done = rules4.turn(&mut object, times).and_then(|any| Ok(rules6.turn(&mut object, times)? | any));
+        self.notes.extend(self.full.line(times.now_ns, rules4.refused() + rules6.refused()));
         match done {
             Ok(any) => any,
             Err(error) => {
@@ -144,4 +173,22 @@ fn key6(flow: &Key<4>) -> Flow6 {
         bytes.copy_from_slice(&word.to_be_bytes());
     }
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_there_is_no_room_is_said_once_in_a_while() {
+        let mut full = Full::default();
+        let start = 1_700_000_000_000_000_000;
+        assert_eq!(full.line(start, 0), None);
+        let line = full.line(start, 3).unwrap();
+        assert!(line.contains(" 3 more rules") && line.ends_with("for 60 s"), "{line}");
+        assert_eq!(full.line(start + FULL_NOTE_NS - 1, 500), None);
+        let line = full.line(start + FULL_NOTE_NS, 503).unwrap();
+        assert!(line.contains(" 500 more rules"), "{line}");
+        assert_eq!(full.line(start + 3 * FULL_NOTE_NS, 503), None, "no more since");
+    }
 }
