@@ -18,7 +18,7 @@ const MOST_PREFIXES: usize = 64;
 #[serde(deny_unknown_fields, default)]
 pub struct GrantorSection {
     /// The prefixes of the Gatekeepers' addresses, both families: `"10.0.0.0/24"`, `"2001:db8::1/128"`. Outer packets from elsewhere are dropped. Only
-    /// Gatekeepers may be able to send with these addresses: an outer packet says itself that it was granted. (A Gatekeeper lets none through from its front to a Grantor that its
+    /// Gatekeepers may be able to send with these addresses, so none is shorter than /8, or /16 of IPv6: an outer packet says itself that it was granted. (A Gatekeeper lets none through from its front to a Grantor that its
     /// policies name; other edges have to be filtered.)
     pub gatekeepers: Vec<String>,
     /// In which format decisions are sent.
