@@ -193,16 +193,12 @@ impl Companion {
             self.shares = shares(self.engine.policy().batch);
             self.doubted.forget();
         }
-        if self.questions.is_empty() && self.turns.is_empty() {
-            return false;
-        }
-        let now_ns = (self.engine.around().clock)();
         while self.turns.len() < self.turns.capacity()
             && let Ok(asked) = self.questions.pop()
         {
             let level = if !asked.question.is_renewal() {
                 level(&asked.question)
-            } else if self.doubted.has(now_ns, &asked.question.flow) {
+            } else if self.doubted.has(asked.asked_ns, &asked.question.flow) {
                 DOUBTED
             } else {
                 RENEWALS
@@ -210,6 +206,10 @@ impl Companion {
             // There is room.
             let _ = self.turns.push(level, asked);
         }
+        if self.turns.is_empty() {
+            return false;
+        }
+        let now_ns = (self.engine.around().clock)();
         self.give_up(now_ns);
         self.decide(now_ns);
         (self.notify)();
@@ -240,12 +240,13 @@ impl Companion {
 
     /// The level of the stranger whose turn it is.
     fn stranger(&mut self) -> Option<u8> {
+        let highest = self.turns.highest_below(RENEWALS).filter(|level| *level != DOUBTED)?;
         self.strangers = self.strangers.wrapping_add(1);
-        if self.strangers.is_multiple_of(FOR_FIRST) {
-            let of = |level: u8| self.turns.oldest(level).map(|asked| (asked.number, level));
-            return (DOUBTED + 1..RENEWALS).filter_map(of).min().map(|(_, level)| level);
+        if !self.strangers.is_multiple_of(FOR_FIRST) {
+            return Some(highest);
         }
-        self.turns.highest_below(RENEWALS).filter(|level| *level != DOUBTED)
+        let number = |level: u8| self.turns.oldest(level).map(|asked| (asked.number, level));
+        (DOUBTED + 1..=highest).filter_map(number).min().map(|(_, level)| level)
     }
 
     /// Asks about those whose turn it is.
