@@ -148,7 +148,7 @@ fn failed(tickets: &[Ticket], failure: Failure) -> usize {
 /// Granted flows of a hundred senders: after a while each of these is known for what it asks, however many flows it has. Beside them a renewal and a newcomer every tenth millisecond.
 #[test]
 fn slow_renewals_of_a_few_senders_take_the_policy_from_nobody_else() {
-    let slow = |number| Question {
+    let slow = |number: u32| Question {
         flow: Addresses::V4 { src: number % 97, dst: number },
         ..question(RENEWAL, 0, true)
     };
