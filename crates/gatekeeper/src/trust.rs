@@ -29,11 +29,30 @@ pub(crate) struct Pulse {
     pub(crate) behind_ns: AtomicI64,
     /// Why something under its address did not count since the last round: an [`Unheard`], or 0.
     unheard: AtomicU8,
+    /// How many datagrams of an earlier start have come since something counted.
+    earlier: AtomicU32,
 }
 
+/// So many of an earlier start, with none between them that counts, are said where no probes are sent.
+pub(crate) const IN_A_ROW: u32 = 16;
+
 impl Pulse {
+    /// Something of its counts, so its clock is right.
+    pub(crate) fn taken(&self) {
+        if self.behind_ns.load(Ordering::Relaxed) != 0 {
+            self.behind_ns.store(0, Ordering::Relaxed);
+        }
+        if self.earlier.load(Ordering::Relaxed) != 0 {
+            self.earlier.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Something under its address did not count.
     pub(crate) fn ignore(&self, why: Unheard) {
+        if why == Unheard::Earlier {
+            let _ =
+                self.earlier.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
+        }
         // A flood writes once a round.
         if self.unheard.load(Ordering::Relaxed) != why as u8 {
             self.unheard.store(why as u8, Ordering::Relaxed);
@@ -208,15 +227,15 @@ impl fmt::Display for Notice {
             ),
             Notice::Unheard { grantor, why: Unheard::Earlier } => write!(
                 f,
-                "what comes from grantor {grantor} does not count: it is of an earlier start: its clock has gone back and our probes, which tell it of the later one, do \
-                 not reach it, or somebody repeats what it once sent: its log says which probes it refuses"
+                "what comes from grantor {grantor} does not count: it is of an earlier start: its clock has gone back and our probes, which tell it of the later one, are \
+                 off or do not reach it, or somebody repeats what it once sent: its log says which probes it refuses"
             ),
             Notice::Clock { grantor, behind_ns } => {
                 let (side, ns) = if *behind_ns < 0 { ("ahead of", behind_ns.unsigned_abs()) } else { ("behind", *behind_ns as u64) };
                 let s = ns as f64 / 1e9;
                 write!(
                     f,
-                    "the clock of grantor {grantor} is {s:.1} s {side} ours, or its decisions were held up: they do not count; set both clocks right, or raise \
+                    "the clock of grantor {grantor} is {s:.1} s {side} ours, or its decisions were held up: they do not count; set both clocks right and start again what had the wrong one, or raise \
                      gatekeeper.clock_s"
                 )
             }
@@ -230,7 +249,7 @@ pub(crate) struct Doctor {
     health: BTreeMap<IpAddr, Health>,
     /// Whose clocks have been complained about.
     wrong_clocks: BTreeMap<IpAddr, ()>,
-    /// Who is down, and has been said to send what does not count.
+    /// Who is down, or not probed, and has been said to send what does not count.
     unheard: BTreeSet<IpAddr>,
     all_down: bool,
     /// The round that was judged last.
@@ -268,7 +287,14 @@ impl Doctor {
             // Nobody is asked, so nobody is held for gone.
             any |= self.health.values().any(|health| !health.is_up());
             self.health.clear();
-            self.unheard.clear();
+            for peer in &trust.peers {
+                let earlier = peer.pulse.earlier.load(Ordering::Relaxed);
+                if earlier < IN_A_ROW {
+                    self.unheard.remove(&peer.address);
+                } else if self.unheard.insert(peer.address) {
+                    notices.push(Notice::Unheard { grantor: peer.address, why: Unheard::Earlier });
+                }
+            }
         } else if round != self.round {
             self.round = round;
             let rule = Rule { fall: probes.fall, rise: probes.rise };

@@ -285,6 +285,8 @@ fn from_behind() -> Vec<Vec<Vec<u8>>> {
     let turn = |turn: u32| {
         let time_ns = START + u64::from(turn + 1) * SECOND / 1000;
         let version = 40 + turn / 100;
+        // The first round of probes begins with the first turn, and has its time for a number.
+        let nonce = START + SECOND / 1000 + u64::from(turn / 20);
         let mut frames = Vec::new();
         for v6 in [0, 1] {
             let about =
@@ -303,7 +305,7 @@ fn from_behind() -> Vec<Vec<Vec<u8>>> {
                 about(turn, grant),
                 about(turn + 7, Says::Declined { expire_s: 1 }),
                 about(turn + 13, Says::Bpf { expire_s: 60, program: GRANTED, cookie }),
-                Message::Answer { nonce: turn.into() },
+                Message::Answer { nonce },
             ];
             if turn % 100 == 99 {
                 let all = [IpAddr::from([0; 4]), IpAddr::from([0; 16])][v6];

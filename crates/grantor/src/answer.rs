@@ -84,6 +84,11 @@ impl Failure {
         }
     }
 
+    /// Whether the script failed at the question itself, and so would again.
+    pub(crate) fn is_of_script(self) -> bool {
+        matches!(self, Failure::Error | Failure::Timeout | Failure::Memory | Failure::WrongAnswer)
+    }
+
     /// Whether nobody has judged the flow: then nothing is decided about it, whatever the fail-safe says, and it goes on asking.
     pub fn is_unjudged(self) -> bool {
         matches!(self, Failure::Late | Failure::QueueFull)

@@ -1,11 +1,13 @@
 //! What is known of Gatekeepers by their probes: who is heard, whose probes do not count and why, who knew a later start of ours. Nodes report it ([`Reports`]), the control side
 //! keeps it and says what is wrong ([`Gatekeepers`]).
 //!
-//! Whoever can send with a Gatekeeper's address can have its probes refused, as often as it likes: at most [`NAMED`] Gatekeepers are named in [`QUIET_NS`], each once, and of what
-//! nodes report nothing waits beyond its queue's room.
+//! Whoever can send with a Gatekeeper's address can have its probes refused, as often as it likes: at most [`NAMED`] lines of that are said in [`QUIET_NS`], each reason once of each
+//! Gatekeeper, and of what nodes report nothing waits beyond its queue's room. What is under a right tag nobody else can have sent: it has as many lines of its own, and the others' place in
+//! the queue.
 
 use crossbeam_queue::ArrayQueue;
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 use std::net::IpAddr;
 
 /// Gatekeepers that are known to be heard.
@@ -16,7 +18,7 @@ const REFUSALS: usize = 64;
 const LATER: usize = 8;
 /// What is said of a Gatekeeper is said again after so long.
 const QUIET_NS: u64 = 10_000_000_000;
-/// Gatekeepers that are named in that time.
+/// Lines in that time, and as many of what is under a right tag.
 const NAMED: usize = 16;
 /// Rounds of probes that a Gatekeeper may miss and still be heard, and the shortest and the longest that one is taken for.
 const ROUNDS: u64 = 3;
@@ -40,6 +42,14 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
+    /// Whether its tag is right.
+    fn is_signed(self) -> bool {
+        match self {
+            Refused::UnknownKey(_) | Refused::Forged(_) => false,
+            Refused::Clock { .. } | Refused::Beyond => true,
+        }
+    }
+
     /// For an operator.
     fn line(self, gatekeeper: IpAddr) -> String {
         let refused = format!("warning: probes of gatekeeper {gatekeeper} are refused");
@@ -54,7 +64,7 @@ impl Refused {
                 let side = if behind_ns < 0 { "ahead of" } else { "behind" };
                 let s = behind_ns.unsigned_abs() as f64 / 1e9;
                 format!(
-                    "{refused}: its clock is {s:.1} s {side} ours, or they were held up: set both clocks right, or raise grantor.clock_s"
+                    "{refused}: its clock is {s:.1} s {side} ours, or they were held up: set both clocks right and start again what had the wrong one, or raise grantor.clock_s"
                 )
             }
             Refused::Beyond => format!(
@@ -91,7 +101,11 @@ impl Reports {
 
     /// A probe under its address does not.
     pub(crate) fn refused(&self, gatekeeper: IpAddr, why: Refused) {
-        let _ = self.refused.push((gatekeeper, why));
+        if why.is_signed() {
+            self.refused.force_push((gatekeeper, why));
+        } else {
+            let _ = self.refused.push((gatekeeper, why));
+        }
     }
 
     /// It knew a later start of ours, which has decided by versions below this one.
@@ -107,12 +121,19 @@ struct Pulse {
     gap_ns: u64,
 }
 
+/// A line that was said, and when.
+#[derive(Debug)]
+struct Said {
+    gatekeeper: IpAddr,
+    why: Refused,
+    at_ns: u64,
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Gatekeepers {
     pulses: BTreeMap<IpAddr, Pulse>,
-    /// Of whom something was said, and when.
-    said: Vec<(IpAddr, u64)>,
+    said: Vec<Said>,
     later_said_ns: Option<u64>,
 }
 
@@ -128,11 +149,14 @@ impl Gatekeepers {
             }
         }
         // Clocks may go back.
-        self.said.retain(|(_, at_ns)| now_ns.abs_diff(*at_ns) < QUIET_NS);
+        self.said.retain(|said| now_ns.abs_diff(said.at_ns) < QUIET_NS);
         for _ in 0..REFUSALS {
             let Some((gatekeeper, why)) = reports.refused.pop() else { break };
-            if self.said.len() < NAMED && self.said.iter().all(|(of, _)| *of != gatekeeper) {
-                self.said.push((gatekeeper, now_ns));
+            let is_same =
+                |said: &Said| said.gatekeeper == gatekeeper && discriminant(&said.why) == discriminant(&why);
+            let alike = self.said.iter().filter(|said| said.why.is_signed() == why.is_signed()).count();
+            if alike < NAMED && !self.said.iter().any(is_same) {
+                self.said.push(Said { gatekeeper, why, at_ns: now_ns });
                 log(&why.line(gatekeeper));
             }
         }
@@ -218,6 +242,27 @@ mod tests {
         let lines: usize = flood.chunks(50).map(|part| said(&mut gatekeepers, START, part).len()).sum();
         assert_eq!((lines, gatekeepers.said.len()), (NAMED, NAMED));
         assert_eq!(said(&mut gatekeepers, START + 10 * SECOND, &[one]).len(), 1);
+    }
+
+    /// What only who has the key can have sent is said whatever others send under the same address, and under any.
+    #[test]
+    fn what_is_forged_hides_nothing_that_is_not() {
+        let (behind, forged) = (Refused::Clock { behind_ns: 11 * SECOND as i64 }, Refused::Forged(7));
+        let mut gatekeepers = Gatekeepers::default();
+        let lines = said(&mut gatekeepers, START, &[(gate(1), forged), (gate(1), behind), (gate(1), forged)]);
+        assert!(lines.len() == 2 && lines[1].contains("11.0 s behind"), "{lines:?}");
+        // More than there are lines for, and than the queue has room for.
+        let mut flood: Vec<_> = (10..10 + 2 * REFUSALS as u16).map(|n| (gate(n), forged)).collect();
+        flood.push((gate(1), Refused::Beyond));
+        flood.extend((1000..1100).map(|n| (gate(n), forged)));
+        let lines = said(&mut gatekeepers, START + SECOND, &flood);
+        assert_eq!(lines.iter().filter(|line| line.contains("start that gatekeeper again")).count(), 1);
+        assert_eq!(lines.len(), NAMED, "15 of the others, for one has been said");
+        assert_eq!(
+            said(&mut gatekeepers, START + 2 * SECOND, &[(gate(1), behind), (gate(1), Refused::Beyond)])
+                .len(),
+            0
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ const MOST_PREFIXES: usize = 64;
 #[serde(deny_unknown_fields, default)]
 pub struct GrantorSection {
     /// The prefixes of the Gatekeepers' addresses, both families: `"10.0.0.0/24"`, `"2001:db8::1/128"`. Outer packets from elsewhere are dropped. Only
-    /// Gatekeepers may be able to send with these addresses: an outer packet says itself that it was granted. (A Gatekeeper lets none through from its front to a Grantor that its
+    /// Gatekeepers may be able to send with these addresses, so none is shorter than /8, or /16 of IPv6: an outer packet says itself that it was granted. (A Gatekeeper lets none through from its front to a Grantor that its
     /// policies name; other edges have to be filtered.)
     pub gatekeepers: Vec<String>,
     /// In which format decisions are sent.
@@ -154,10 +154,16 @@ impl Settings {
 
 /// Why a prefix cannot be that of Gatekeepers, if it cannot: whoever has an address of it is believed.
 fn nobody(range: &Range) -> Option<&'static str> {
+    let shortest = if range.address().is_ipv4() { 8 } else { 16 };
     match range.address() {
         _ if range.bits() == 0 => Some("that is everybody"),
         address if address.is_multicast() => Some("multicast addresses, from which nobody sends"),
         address if address.is_loopback() => Some("loopback addresses, which no other machine has"),
+        _ if range.bits() < shortest => Some("so many addresses that strangers have some, too"),
+        address if address.is_unspecified() => Some("the address that stands for none is one of them"),
+        _ if range.v4().is_some_and(|(_, last)| last == u32::MAX) => {
+            Some("the broadcast address is one of them")
+        }
         _ => None,
     }
 }
@@ -185,7 +191,12 @@ pub fn remarks(section: &GrantorSection, interfaces: &Interfaces) -> Vec<String>
 /// What is wrong with it, and what to write instead.
 pub fn range(text: &str) -> Result<Range, String> {
     let wrong = || format!("{text:?} is no prefix: give one as \"10.0.0.0/24\" or \"2001:db8::/32\"");
-    let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+    let Some((address, bits)) = text.split_once('/') else {
+        let address: IpAddr = text.parse().map_err(|_| wrong())?;
+        let address = address.to_canonical();
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        return Err(format!("{text:?} is no prefix: give \"{address}/{bits}\""));
+    };
     let (address, bits): (IpAddr, u8) =
         (address.parse().map_err(|_| wrong())?, bits.parse().map_err(|_| wrong())?);
     let range = Range::new(address, bits)
@@ -218,7 +229,38 @@ mod tests {
                 "gatekeepers = [\"10.0.0.0/24\", \"10.0.0.1/24\"]".into(),
                 "grantor.gatekeepers[1]: \"10.0.0.1/24\" has bits",
             ),
-            ("gatekeepers = [\"10.0.0.1\"]".into(), "grantor.gatekeepers[0]: \"10.0.0.1\" is no prefix"),
+            (
+                "gatekeepers = [\"10.0.0.1\"]".into(),
+                "grantor.gatekeepers[0]: \"10.0.0.1\" is no prefix: give \"10.0.0.1/32\"",
+            ),
+            (
+                "gatekeepers = [\"gate\"]".into(),
+                "grantor.gatekeepers[0]: \"gate\" is no prefix: give one as \"10.0.0.0/24\"",
+            ),
+            (
+                "gatekeepers = [\"::ffff:10.9.0.3\"]".into(),
+                "grantor.gatekeepers[0]: \"::ffff:10.9.0.3\" is no prefix: give \"10.9.0.3/32\"",
+            ),
+            (
+                "gatekeepers = [\"128.0.0.0/7\"]".into(),
+                "grantor.gatekeepers[0]: \"128.0.0.0/7\": so many addresses that strangers have some",
+            ),
+            (
+                "gatekeepers = [\"2000::/15\"]".into(),
+                "grantor.gatekeepers[0]: \"2000::/15\": so many addresses that strangers have some",
+            ),
+            (
+                "gatekeepers = [\"0.0.0.0/8\"]".into(),
+                "grantor.gatekeepers[0]: \"0.0.0.0/8\": the address that stands for none",
+            ),
+            (
+                "gatekeepers = [\"::/128\"]".into(),
+                "grantor.gatekeepers[0]: \"::/128\": the address that stands for none",
+            ),
+            (
+                "gatekeepers = [\"255.255.255.255/32\"]".into(),
+                "grantor.gatekeepers[0]: \"255.255.255.255/32\": the broadcast address",
+            ),
             (
                 "gatekeepers = [\"0.0.0.0/0\"]".into(),
                 "grantor.gatekeepers[0]: \"0.0.0.0/0\": that is everybody: give the prefixes",
@@ -281,6 +323,8 @@ mod tests {
 
     #[test]
     fn gatekeepers_are_known_by_their_prefixes() {
+        let text = "decisions = \"interoperable\"\ngatekeepers = [\"9.0.0.0/8\", \"2001::/16\"]";
+        assert!(Settings::new(&toml::from_str(text).unwrap()).is_ok(), "as short as they may be");
         let text = "decisions = \"interoperable\"\ngatekeepers = [\"10.0.0.0/24\", \"2001:db8::1/128\"]";
         let settings = Settings::new(&toml::from_str(text).unwrap()).unwrap();
         let is = |text: &str| settings.is_gatekeeper(text.parse().unwrap());

@@ -34,6 +34,9 @@ const BOXES: usize = 32;
 /// The longest payload: with UDP and IPv6 the 1,280 bytes that every link takes (RFC 8200, 5).
 const PAYLOAD: usize = 1232;
 
+/// So many seconds ahead of our clock, which is the Gatekeeper's, no start of ours has been: ten years. Behind such numbers there may be room, but not for the next start.
+const FUTURE_S: u64 = 10 * 365 * 86_400;
+
 /// A Gatekeeper, and how it knows us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Peer {
@@ -87,9 +90,12 @@ impl Voice {
     /// by a later version, for it would refuse what is not. Returns the version below which that start can have decided, if so.
     ///
     /// # Errors
-    /// [`Beyond`]: there is nothing behind it.
+    /// [`Beyond`]: there is nothing behind it, or it is of a time that is far ahead.
     pub(crate) fn hear(&self, now_ns: u64, known: &Known) -> Result<Option<u32>, Beyond> {
         let (stamps, version) = self.start(now_ns);
+        if u64::from(known.stamp.epoch_s.max(known.version)) > now_ns / 1_000_000_000 + FUTURE_S {
+            return Err(Beyond);
+        }
         let raised = stamps.raise(known.stamp)?;
         if !raised && known.version <= version.load(Ordering::Acquire) {
             return Ok(None);
@@ -347,14 +353,29 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_round_at_the_end_of_all_numbers() {
+    fn what_is_ten_years_ahead_is_not_gone_on_from() {
         let voice = Voice::default();
         assert_eq!(next(&voice), (1000, 0, 1000));
-        for known in [known(u32::MAX, 0, 7), known(LAST + 1, 0, 7), known(7, 0, u32::MAX)] {
+        let last = 1000 + FUTURE_S as u32;
+        for known in [known(last + 1, 0, 7), known(7, 0, last + 1), known(LAST, 0, LAST)] {
             assert_eq!(voice.hear(START, &known), Err(Beyond));
         }
         assert_eq!(next(&voice), (1000, 1, 1000));
-        assert_eq!(voice.hear(START, &known(LAST, u32::MAX, LAST)), Ok(Some(LAST + 1)));
+        assert_eq!(voice.hear(START, &known(last, 0, last)), Ok(Some(last + 1)));
+        assert_eq!(next(&voice), (last + 1, 0, last + 1));
+    }
+
+    #[test]
+    fn nothing_goes_round_at_the_end_of_all_numbers() {
+        let voice = Voice::default();
+        assert_eq!(next(&voice), (1000, 0, 1000));
+        // In the year 2106.
+        let late_ns = u64::from(LAST) * 1_000_000_000;
+        for known in [known(u32::MAX, 0, 7), known(LAST + 1, 0, 7), known(7, 0, u32::MAX)] {
+            assert_eq!(voice.hear(late_ns, &known), Err(Beyond));
+        }
+        assert_eq!(next(&voice), (1000, 1, 1000));
+        assert_eq!(voice.hear(late_ns, &known(LAST, u32::MAX, LAST)), Ok(Some(LAST + 1)));
         assert_eq!(next(&voice), (LAST + 1, 0, LAST + 1));
         (0..0x1_0010).for_each(|_| voice.raise(START));
         assert_eq!(voice.version(START), u32::MAX);

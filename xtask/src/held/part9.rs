@@ -20,7 +20,7 @@ pub(crate) const LINES: &[Line] = &[
         |machine| {
             let lua =
                 ["-p", "tidemill-cli", "--features", "lua", "--test", "root_grantor", "--", "--show-output"];
-            let passed = machine.tests(&lua, 13)?;
+            let passed = machine.tests(&lua, 14)?;
             Ok(Outcome::Pass(format!("{passed} tests: root_grantor")))
         },
     ),

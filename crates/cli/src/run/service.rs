@@ -112,8 +112,32 @@ impl Service {
         lock(&self.devices).look(&self.handle, &lock(&self.config).port, &self.trouble, left);
         self.tell_of_waiting();
         if second {
+            self.watch_clock();
             self.watch();
         }
+    }
+
+    /// Packets go by the clock of the start; what is said under a key counts within `clock_s` of the other end's.
+    fn watch_clock(&self) {
+        let config = lock(&self.config);
+        let keyed = |keys: bool, file: bool, clock_s| (keys || file).then_some(clock_s);
+        let gatekeeper = config
+            .gatekeeper
+            .as_ref()
+            .and_then(|section| keyed(!section.keys.is_empty(), section.key_file.is_some(), section.clock_s));
+        let grantor = config
+            .grantor
+            .as_ref()
+            .and_then(|section| keyed(!section.keys.is_empty(), section.key_file.is_some(), section.clock_s));
+        let Some(most_s) = gatekeeper.or(grantor).filter(|_| !super::setup::clock(&config).follows_packets())
+        else {
+            return;
+        };
+        let role = config.role.to_string();
+        drop(config);
+        let ahead_ns = system_ns().wrapping_sub(now_ns()) as i64;
+        let line = lock(&self.watched).clock(ahead_ns, most_s);
+        line.iter().for_each(|line| self.trouble.note(&role, &format!("warning: {line}")));
     }
 
     /// Of a SIGHUP's reload that waits for another its sender hears nothing.

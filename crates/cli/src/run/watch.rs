@@ -45,6 +45,8 @@ pub(crate) struct Watched {
     tables: BTreeMap<String, Seen>,
     /// The certificate that was told of, by its end, and whether that was over.
     certificate: Option<(u64, bool)>,
+    /// Whether the system's clock was found to be another one than that of our start.
+    is_clock_set: bool,
 }
 
 /// Drops for one reason.
@@ -141,6 +143,19 @@ impl Watched {
             return None;
         }
         Some(line)
+    }
+
+    /// What to say of the system's clock, once, where it is further ahead of that of our start, or behind it, than other machines' clocks may be.
+    pub(super) fn clock(&mut self, ahead_ns: i64, most_s: u16) -> Option<String> {
+        let is_set = ahead_ns.unsigned_abs() > u64::from(most_s) * 1_000_000_000;
+        let was_set = std::mem::replace(&mut self.is_clock_set, is_set);
+        let (s, side) = (ahead_ns.unsigned_abs() as f64 / 1e9, if ahead_ns < 0 { "back" } else { "forward" });
+        (is_set && !was_set).then(|| {
+            format!(
+                "the clock was set {side} by {s:.1} s since our start, or the machine was suspended: packets go by the clock of the start, and what others sign does not count, nor what we \
+                 do: start again, or set it as it was"
+            )
+        })
     }
 
     /// What goes away and comes back is told of where it is noticed first ([`Devices`](super::devices::Devices)).
@@ -388,6 +403,17 @@ mod tests {
         // Another one in its place.
         assert_eq!(told(2000, 1001 * DAY_S), None);
         assert!(told(2000, 1999 * DAY_S).unwrap().contains("ends within a day: "));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_told_of_once() {
+        let mut watched = Watched::default();
+        let mut told = |ahead_ms: i64| watched.clock(ahead_ms * 1_000_000, 10);
+        assert_eq!([told(0), told(10_000), told(-10_000)], [None, None, None]);
+        assert!(told(30_300).unwrap().starts_with("the clock was set forward by 30.3 s since our start"));
+        assert_eq!([told(30_300), told(31_000), told(9_000)], [None, None, None]);
+        assert!(told(-10_001).unwrap().starts_with("the clock was set back by 10.0 s since our start"));
+        assert_eq!(told(-3_600_000), None);
     }
 
     #[test]

@@ -42,7 +42,8 @@ use crate::settings::Settings;
 use crate::trust::{Trust, Unheard};
 use probe::Prober;
 use std::net::IpAddr;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict};
 use tidemill_ip::datagram::{Datagram, ends};
@@ -58,6 +59,8 @@ const LOOKUP6: u8 = 2;
 
 /// Datagrams of a burst whose tag is checked though their sender, or its start, is new to us.
 const STRANGERS: usize = 4;
+/// An answer may be so many rounds of probes late and still be counted: one of ours has asked for it.
+const LATE_ROUNDS: u64 = 16;
 /// Bytes of a burst whose tags are checked, of senders that we know.
 const KNOWN_BYTES: usize = 64 << 10;
 
@@ -67,6 +70,8 @@ pub struct DecisionNode {
     trust: View<Trust>,
     names: Names,
     desk: Desk,
+    /// The round of probes that is under way; 0: none has been.
+    round: Arc<AtomicU64>,
     /// Worker 0 sends the probes.
     prober: Option<Prober>,
     board: Board,
@@ -109,6 +114,7 @@ pub(crate) fn factory(control: &GatekeeperControl) -> impl Fn(usize) -> Decision
             known_bytes: 0,
             told: false,
         },
+        round: round.clone(),
         prober: (worker == 0).then(|| Prober::new(round.clone())),
         board: boards.get(worker).cloned().unwrap_or_default(),
     }
@@ -222,7 +228,7 @@ impl DecisionNode {
     }
 
     fn authenticated(&mut self, cx: &Context<'_>, datagram: &Datagram<'_>) -> Verdict {
-        let DecisionNode { trust, names, desk, .. } = self;
+        let DecisionNode { trust, names, desk, round, .. } = self;
         let trust = trust.get(cx.reader);
         let ends = Ends { source: datagram.source(), destination: datagram.destination() };
         let header = match Header::read(datagram.payload, Direction::ToGatekeeper) {
@@ -259,9 +265,7 @@ impl DecisionNode {
             }
             return desk.refuse(Counter::DecisionsReplayed, DropReason::DecisionReplayed);
         }
-        if peer.pulse.behind_ns.load(Ordering::Relaxed) != 0 {
-            peer.pulse.behind_ns.store(0, Ordering::Relaxed);
-        }
+        peer.pulse.taken();
         peer.heard(header.policy_version);
         let (mut taken, mut refused, mut whole) = (0, 0, true);
         for message in opened {
@@ -296,9 +300,14 @@ impl DecisionNode {
                     None => false,
                 },
                 Ok(Message::Answer { nonce }) => {
-                    desk.counters.one(Counter::ProbesAnswered);
-                    peer.pulse.answered.fetch_max(nonce, Ordering::Relaxed);
-                    true
+                    // Others are to an earlier run of ours, whose clock may have been later, or to who probes under our address.
+                    let behind = round.load(Ordering::Relaxed).checked_sub(nonce);
+                    let is_ours = nonce > 0 && behind.is_some_and(|rounds| rounds < LATE_ROUNDS);
+                    if is_ours {
+                        desk.counters.one(Counter::ProbesAnswered);
+                        peer.pulse.answered.fetch_max(nonce, Ordering::Relaxed);
+                    }
+                    is_ours
                 }
                 // We are asked nothing.
                 Ok(Message::Probe { .. }) => false,

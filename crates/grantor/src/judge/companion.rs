@@ -1,19 +1,24 @@
 //! The thread that runs a worker's policy, and in which order it does.
 //!
 //! ```text
-//! ring --all that is there--> turns: renewals, then 63 levels by DSCP --a batch--> Engine --ring--> judge
-//!                               '-- who has waited for half of `wait_ms`: unasked, late ---------------^
+//! ring --all that is there--> turns: renewals | strangers, 62 levels by DSCP | doubted renewals --a batch--> Engine --ring--> judge
+//!                               '-- who has waited for half of `wait_ms`: unasked, late --------------------------------^
 //! ```
-//! - **By priority.** Who has a grant comes first, then who has waited longest at his Gatekeeper, which is what a DSCP says; who is as urgent goes in the order of asking. Renewals make
-//!   batches of their own, so what strangers ask holds them up for a batch of theirs at most.
+//! - **Three kinds share the time**, each in batches of its own: renewals, strangers, and renewals of senders at whose renewals the script has failed lately ([`Doubted`]). Of those that wait
+//!   that kind goes next which has had the least time. So while renewals are cheap each is next, and what others ask holds it up for one batch of theirs; and who asks for more than his part
+//!   takes nobody else's, be his questions as slow as they may.
+//! - **Strangers go by priority**: who has waited longest at his Gatekeeper, which is what a DSCP says, then in the order of asking. Each fourth is the one who has asked first of all: else
+//!   many who come again after a while would keep out whoever repeats what he asks faster, and so has never waited for long.
 //! - **Half of the wait is for the turn, the other half for the answer.** Where more is asked than can be answered, who is served is whoever has waited as long as one may: were that all of
 //!   `wait_ms`, each answer would be late, and the work for it lost.
+//!   Doubted renewals have no longer than a batch is to take: they lose least by it, and are not to fill the room.
 //! - **If a batch takes more than a sixteenth of `wait_ms`, the next is smaller**, so that what is urgent does not wait for long behind what is slow. A policy that takes microseconds for a
 //!   question always has whole ones.
 
+use super::doubted::Doubted;
 use super::handle::Orders;
 use super::{Bounds, Notify, Rings};
-use crate::answer::Answer;
+use crate::answer::{Answer, Failure};
 use crate::error::PolicyError;
 use crate::policy::Engine;
 use crate::question::Question;
@@ -26,8 +31,11 @@ use tidemill_ip::queue::{LEVELS, PriorityQueue};
 
 /// It looks again after this long, whether it was woken or not.
 const NAP: Duration = Duration::from_millis(50);
-/// The level of renewals.
+/// The levels of renewals and of doubted ones; strangers have those between them.
 const RENEWALS: u8 = LEVELS as u8 - 1;
+const DOUBTED: u8 = 0;
+/// Of so many strangers one is who has asked first of all.
+const FOR_FIRST: u32 = 4;
 /// One may wait for its turn for the wait divided by this,
 const FOR_TURN: u64 = 2;
 /// and a batch is to take the wait divided by this at most.
@@ -51,6 +59,25 @@ pub(super) struct Given {
     pub(super) answer: Option<Answer>,
 }
 
+/// What a batch is of. Of two that have had as much time the first goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Renewals,
+    Strangers,
+    Doubted,
+}
+
+const KINDS: [Kind; 3] = [Kind::Renewals, Kind::Strangers, Kind::Doubted];
+
+/// A kind's part.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    /// How many a batch has at most now.
+    most: usize,
+    /// How much time it has had, of which only the difference to another one's says anything.
+    had_ns: u64,
+}
+
 /// What the thread has.
 pub(super) struct Companion {
     engine: Box<Engine>,
@@ -61,8 +88,11 @@ pub(super) struct Companion {
     wait_ns: u64,
     /// Those that are not in the ring any more.
     turns: PriorityQueue<Asked>,
-    /// How many strangers, and how many renewals, a batch has at most now.
-    most: [usize; 2],
+    doubted: Doubted,
+    /// By kind.
+    shares: [Share; 3],
+    /// How many strangers have had their turn.
+    strangers: u32,
     // Those of one batch.
     batch: Vec<Asked>,
     asked: Vec<Question>,
@@ -85,9 +115,27 @@ pub(super) fn start(
     Ok((Rings { questions, answers, thread: thread.thread().clone() }, thread))
 }
 
-/// Where a question waits.
+/// Where a stranger's question waits.
 fn level(question: &Question) -> u8 {
-    if question.is_renewal() { RENEWALS } else { question.dscp.saturating_sub(1).min(RENEWALS - 1) }
+    question.dscp.saturating_sub(1).clamp(DOUBTED + 1, RENEWALS - 1)
+}
+
+/// At first nobody knows how slow a policy is; but who is doubted is known for that.
+fn shares(batch: usize) -> [Share; 3] {
+    KINDS.map(|kind| Share { most: if kind == Kind::Doubted { 1 } else { batch }, had_ns: 0 })
+}
+
+/// Whose turn it is: of the kinds that wait, that which has had the least time. Who does not wait saves nothing up.
+fn turn(shares: &mut [Share; 3], waits: [bool; 3]) -> Option<Kind> {
+    let waiting = KINDS.into_iter().filter(|kind| waits[*kind as usize]);
+    let kind = waiting.min_by_key(|kind| shares[*kind as usize].had_ns)?;
+    let least_ns = shares[kind as usize].had_ns;
+    for (share, waits) in shares.iter_mut().zip(waits) {
+        if !waits {
+            share.had_ns = share.had_ns.max(least_ns);
+        }
+    }
+    Some(kind)
 }
 
 /// How many are to be taken at once, at most `batch`, when `went` of at most `most` took `took_ns` and were to take `aim_ns`.
@@ -110,6 +158,7 @@ impl Companion {
         let (given, answers) = rtrb::RingBuffer::new(bounds.queue);
         let batch = engine.policy().batch;
         let companion = Companion {
+            doubted: Doubted::new(engine.around().seed),
             engine,
             questions: asked,
             answers: given,
@@ -117,7 +166,8 @@ impl Companion {
             notify,
             wait_ns: bounds.wait_ns,
             turns: PriorityQueue::new(bounds.queue),
-            most: [batch; 2],
+            shares: shares(batch),
+            strangers: 0,
             batch: Vec::with_capacity(batch),
             asked: Vec::with_capacity(batch),
             given: Vec::with_capacity(batch),
@@ -140,13 +190,21 @@ impl Companion {
     /// Takes in what has been asked, and answers a batch of it; whether there was anything.
     pub(super) fn round(&mut self) -> bool {
         if self.orders.swap(&mut self.engine).is_some() {
-            self.most = [self.engine.policy().batch; 2];
+            self.shares = shares(self.engine.policy().batch);
+            self.doubted.forget();
         }
         while self.turns.len() < self.turns.capacity()
             && let Ok(asked) = self.questions.pop()
         {
+            let level = if !asked.question.is_renewal() {
+                level(&asked.question)
+            } else if self.doubted.has(asked.asked_ns, &asked.question.flow) {
+                DOUBTED
+            } else {
+                RENEWALS
+            };
             // There is room.
-            let _ = self.turns.push(level(&asked.question), asked);
+            let _ = self.turns.push(level, asked);
         }
         if self.turns.is_empty() {
             return false;
@@ -160,9 +218,9 @@ impl Companion {
 
     /// Those whose answers would come too late are not asked. At each level they are the first.
     fn give_up(&mut self, now_ns: u64) {
-        let most_ns = self.wait_ns / FOR_TURN;
-        let is_over = |asked: &Asked| now_ns.saturating_sub(asked.asked_ns) >= most_ns;
         for level in 0..LEVELS as u8 {
+            let most_ns = self.wait_ns / if level == DOUBTED { FOR_BATCH } else { FOR_TURN };
+            let is_over = |asked: &Asked| now_ns.saturating_sub(asked.asked_ns) >= most_ns;
             while self.turns.oldest(level).is_some_and(is_over) {
                 let Some(asked) = self.turns.take(level) else { break };
                 self.give(&asked, None);
@@ -170,20 +228,38 @@ impl Companion {
         }
     }
 
+    /// The next of this kind, if there is one.
+    fn next(&mut self, kind: Kind) -> Option<Asked> {
+        let level = match kind {
+            Kind::Renewals => RENEWALS,
+            Kind::Strangers => self.stranger()?,
+            Kind::Doubted => DOUBTED,
+        };
+        self.turns.take(level)
+    }
+
+    /// The level of the stranger whose turn it is.
+    fn stranger(&mut self) -> Option<u8> {
+        let highest = self.turns.highest_below(RENEWALS).filter(|level| *level != DOUBTED)?;
+        self.strangers = self.strangers.wrapping_add(1);
+        if !self.strangers.is_multiple_of(FOR_FIRST) {
+            return Some(highest);
+        }
+        let number = |level: u8| self.turns.oldest(level).map(|asked| (asked.number, level));
+        (DOUBTED + 1..=highest).filter_map(number).min().map(|(_, level)| level)
+    }
+
     /// Asks about those whose turn it is.
     fn decide(&mut self, now_ns: u64) {
-        let is_of_renewals = self.turns.highest() == Some(RENEWALS);
-        let most = self.most[usize::from(is_of_renewals)];
+        let strangers = self.turns.highest_below(RENEWALS).is_some_and(|level| level != DOUBTED);
+        let [renewals, doubted] = [RENEWALS, DOUBTED].map(|level| self.turns.oldest(level).is_some());
+        let Some(kind) = turn(&mut self.shares, [renewals, strangers, doubted]) else { return };
+        let most = self.shares[kind as usize].most;
         self.batch.clear();
         while self.batch.len() < most
-            && let Some(level) = self.turns.highest()
-            && (level == RENEWALS) == is_of_renewals
-            && let Some(asked) = self.turns.take(level)
+            && let Some(asked) = self.next(kind)
         {
             self.batch.push(asked);
-        }
-        if self.batch.is_empty() {
-            return;
         }
         self.asked.clear();
         self.asked.extend(self.batch.iter().map(|asked| asked.question));
@@ -191,14 +267,21 @@ impl Companion {
         self.engine.decide(now_ns, &self.asked, &mut self.given);
         let took_ns = (self.engine.around().clock)().saturating_sub(now_ns);
         for at in 0..self.batch.len() {
-            let asked = self.batch[at];
-            self.give(&asked, self.given.get(at).copied());
+            let (asked, answer) = (self.batch[at], self.given.get(at).copied());
+            let failure = answer.and_then(|answer| answer.failure);
+            if asked.question.is_renewal() && failure.is_some_and(Failure::is_of_script) {
+                self.doubted.add(now_ns, &asked.question.flow);
+            }
+            self.give(&asked, answer);
         }
         let aim_ns = self.wait_ns / FOR_BATCH;
+        let (batch, distinct) = (self.engine.policy().batch, self.engine.distinct());
+        let share = &mut self.shares[kind as usize];
+        // A clock that was set meanwhile says nothing.
+        share.had_ns += took_ns.clamp(1, self.wait_ns);
         // Fewer would not make it faster where one answer was for all.
-        if took_ns <= aim_ns || self.engine.distinct() > 1 {
-            let batch = self.engine.policy().batch;
-            self.most[usize::from(is_of_renewals)] = paced(most, batch, self.batch.len(), took_ns, aim_ns);
+        if took_ns <= aim_ns || distinct > 1 {
+            share.most = paced(most, batch, self.batch.len(), took_ns, aim_ns);
         }
     }
 
@@ -228,12 +311,50 @@ mod tests {
     use tidemill_wire::flow::Addresses;
 
     #[test]
-    fn renewals_come_first_then_who_has_waited_longest() {
+    fn of_strangers_who_has_waited_longest_comes_first() {
         let of = |dscp| level(&Question { dscp, ..Question::about(Addresses::V4 { src: 1, dst: 2 }) });
         // 0 and 1 ask for nothing and do not come.
-        let levels = [0, 1, 3, 4, 41, 42, 63, 2].map(of);
-        assert_eq!(levels, [0, 0, 2, 3, 40, 41, 62, 63]);
+        let levels = [0, 1, 3, 4, 41, 42, 63].map(of);
+        assert_eq!(levels, [1, 1, 2, 3, 40, 41, 62]);
         assert_eq!(of(255), 62, "no code point has more than 6 bits");
+    }
+
+    /// Batches in milliseconds, by kind, while these wait.
+    fn goes(shares: &mut [Share; 3], waits: [bool; 3], took: [u64; 3], batches: usize) -> Vec<Kind> {
+        let mut went = Vec::new();
+        for _ in 0..batches {
+            let kind = turn(shares, waits).unwrap();
+            shares[kind as usize].had_ns += took[kind as usize];
+            went.push(kind);
+        }
+        went
+    }
+
+    #[test]
+    fn kinds_that_wait_have_as_much_time_each() {
+        use Kind::{Doubted, Renewals, Strangers};
+        let mut shares = shares(64);
+        assert_eq!(turn(&mut shares, [false; 3]), None);
+        // However slow one is, and whoever was alone before.
+        for took in [[12, 12, 12], [1, 3, 12], [12, 1, 12]] {
+            for alone in 0..3 {
+                let waits = [0, 1, 2].map(|kind| kind == alone);
+                assert!(goes(&mut shares, waits, took, 50).iter().all(|kind| *kind == KINDS[alone]));
+                let before = shares;
+                goes(&mut shares, [true; 3], took, 500);
+                let had = [0, 1, 2].map(|kind| shares[kind].had_ns - before[kind].had_ns);
+                let (least, most) = (had.iter().min().unwrap(), had.iter().max().unwrap());
+                assert!(most - least <= 24, "{took:?} {alone}: {had:?}");
+            }
+        }
+        // Cheap renewals come at once, though the others always wait, and each of these has its part of the rest.
+        let (mut shares, took) = (super::shares(64), [1, 12, 12]);
+        let mut rest = Vec::new();
+        for _ in 0..50 {
+            rest.extend(goes(&mut shares, [false, true, true], took, 1));
+            assert_eq!(goes(&mut shares, [true; 3], took, 1), [Renewals]);
+        }
+        assert!(rest.chunks(2).all(|two| two.contains(&Strangers) && two.contains(&Doubted)), "{rest:?}");
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //!   get the fail-safe until [`Handle::replace`] starts another.
 
 mod companion;
+mod doubted;
 mod handle;
 #[cfg(all(test, feature = "lua"))]
 mod overload;

@@ -1,4 +1,4 @@
-//! A judge, its companion and ten times the questions that the policy can answer, in virtual time: a step of the script is a microsecond.
+//! A judge, its companion and several times the questions that the policy can answer, in virtual time: a step of the script is a microsecond.
 
 use super::companion::Companion;
 use super::handle::Orders;
@@ -24,7 +24,7 @@ const SCRIPT: &str = "function decide(q)\nif q.destination_port == 9 then while 
 /// A question, and what has become of it.
 #[derive(Debug)]
 struct Ticket {
-    dscp: u8,
+    question: Question,
     asked_ns: u64,
     waited_ns: u64,
     answer: Option<Answer>,
@@ -35,10 +35,14 @@ impl Ticket {
         assert!(self.answer.is_none(), "one answer for each");
         (self.waited_ns, self.answer) = (now_ns - self.asked_ns, Some(answer));
     }
+
+    fn failure(&self) -> Option<Failure> {
+        self.answer.unwrap().failure
+    }
 }
 
-#[test]
-fn slow_questions_of_strangers_take_the_policy_from_nobody_else() {
+/// Asks so many questions a millisecond for so long, and waits until each has its answer. By its number it is said what a question is.
+fn ask(per_ms: u64, ms: u64, question: impl Fn(u32) -> Question) -> (Vec<Ticket>, Surroundings) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("p.lua"), SCRIPT).unwrap();
     let section =
@@ -54,29 +58,21 @@ fn slow_questions_of_strangers_take_the_policy_from_nobody_else() {
     let rings = Rings { questions, answers, thread: std::thread::current() };
     let mut judge = Judge::new(Form::Thread(rings), orders, &policy, around.clone());
 
-    // Ten a millisecond, of which one could be answered. Every tenth millisecond a renewal, and one who has waited.
-    let (every_ns, mut next_ns) = (MS / 10, 0);
+    let (every_ns, mut next_ns) = (MS / per_ms, 0);
     let mut tickets: Vec<Ticket> = Vec::new();
     loop {
         let worked = companion.round();
-        if !worked && next_ns >= 2000 * MS {
+        if !worked && next_ns >= ms * MS {
             break;
         }
         if !worked {
             clock.fetch_add(every_ns, Relaxed);
         }
         let now_ns = clock.load(Relaxed);
-        while next_ns <= now_ns && next_ns < 2000 * MS {
-            let dscp = match next_ns / every_ns % 100 {
-                40 => RENEWAL,
-                60 => PATIENT,
-                _ => FRESH,
-            };
+        while next_ns <= now_ns && next_ns < ms * MS {
             let ticket = tickets.len() as u32;
-            let port = if dscp == FRESH { 9 } else { 80 };
-            let about = Question::about(Addresses::V4 { src: ticket, dst: 1 });
-            let question = Question { dscp, protocol: 17, destination_port: port, ..about };
-            tickets.push(Ticket { dscp, asked_ns: next_ns, waited_ns: 0, answer: None });
+            let question = question(ticket);
+            tickets.push(Ticket { question, asked_ns: next_ns, waited_ns: 0, answer: None });
             // As `nodes/ask.rs` does.
             let spare = question.leaves(section.queue);
             if let Some(answer) = judge.ask_sparing(next_ns, ticket, &question, spare) {
@@ -86,9 +82,25 @@ fn slow_questions_of_strangers_take_the_policy_from_nobody_else() {
         }
         judge.answers(now_ns, |ticket, answer| tickets[ticket as usize].settle(now_ns, answer));
     }
-    assert_eq!((judge.waiting(), tickets.len()), (0, 20_000));
+    assert_eq!((judge.waiting(), tickets.len() as u64), (0, per_ms * ms));
+    (tickets, around)
+}
 
-    let of = |dscp: u8| tickets.iter().filter(move |ticket| ticket.dscp == dscp);
+/// A question at which the script loops, or one that it answers at once.
+fn question(dscp: u8, src: u32, loops: bool) -> Question {
+    let about = Question::about(Addresses::V4 { src, dst: 1 });
+    Question { dscp, protocol: 17, destination_port: if loops { 9 } else { 80 }, ..about }
+}
+
+#[test]
+fn slow_questions_of_strangers_take_the_policy_from_nobody_else() {
+    // Ten a millisecond, of which one could be answered. Every tenth millisecond a renewal, and one who has waited.
+    let (tickets, around) = ask(10, 2000, |number| match number % 100 {
+        40 => question(RENEWAL, number, false),
+        60 => question(PATIENT, number, false),
+        _ => question(FRESH, number, true),
+    });
+    let of = |dscp: u8| tickets.iter().filter(move |ticket| ticket.question.dscp == dscp);
     for dscp in [RENEWAL, PATIENT] {
         assert_eq!(of(dscp).count(), 200);
         for ticket in of(dscp) {
@@ -126,4 +138,65 @@ fn slow_questions_of_strangers_take_the_policy_from_nobody_else() {
     let shown = around.counts.shown();
     assert_eq!((shown.asked, shown.after_deadline), (timeouts + 400, 0), "it is asked about nobody in vain");
     assert_eq!(shown.failed(Failure::Late), late);
+}
+
+/// How many ended with this failure.
+fn failed(tickets: &[Ticket], failure: Failure) -> usize {
+    tickets.iter().filter(|ticket| ticket.failure() == Some(failure)).count()
+}
+
+/// Granted flows of a hundred senders: after a while each of these is known for what it asks, however many flows it has. Beside them a renewal and a newcomer every tenth millisecond.
+#[test]
+fn slow_renewals_of_a_few_senders_take_the_policy_from_nobody_else() {
+    let slow = |number: u32| Question {
+        flow: Addresses::V4 { src: number % 97, dst: number },
+        ..question(RENEWAL, 0, true)
+    };
+    let (tickets, around) = ask(10, 3000, |number| match number % 100 {
+        40 => question(RENEWAL, 1 << 24 | number, false),
+        60 => question(FRESH, 1 << 24 | number, false),
+        _ => slow(number),
+    });
+    let after = || tickets.iter().filter(|ticket| ticket.asked_ns >= 1000 * MS);
+    let others = || after().filter(|ticket| ticket.question.destination_port == 80);
+    assert_eq!(others().count(), 400);
+    for ticket in others() {
+        // A granted flow asks again after a third of the 100 ms that it has after a revocation.
+        assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
+    }
+    // Nor do they fill the room, and the policy goes on working for them, too.
+    assert!(after().all(|ticket| ticket.failure() != Some(Failure::QueueFull)));
+    let timeouts = failed(&tickets, Failure::Timeout);
+    assert!(timeouts >= 500 && failed(&tickets, Failure::Late) >= 1000, "{timeouts} asked");
+    assert_eq!(around.counts.shown().after_deadline, 0);
+}
+
+/// Nobody of whom a renewal is slow has asked before. Then renewals have to wait, but strangers do not.
+#[test]
+fn slow_renewals_of_ever_new_senders_leave_strangers_their_part() {
+    let (tickets, _) = ask(4, 3000, |number| match number % 40 {
+        20 => question(FRESH, number, false),
+        _ => question(RENEWAL, number, true),
+    });
+    let strangers = || tickets.iter().filter(|ticket| ticket.question.dscp == FRESH);
+    assert_eq!(strangers().count(), 300);
+    for ticket in strangers().filter(|ticket| ticket.asked_ns >= 500 * MS) {
+        assert!(ticket.failure().is_none() && ticket.waited_ns < 60 * MS, "{ticket:?}");
+    }
+    let late = failed(&tickets, Failure::Late);
+    assert!(late >= 1000, "more is asked than can be answered: {late}");
+}
+
+/// Who repeats what he asks has never waited for long. Beside more of those who have than the policy can answer, some of what he asks is answered.
+#[test]
+fn strangers_that_have_waited_leave_something_to_those_that_have_not() {
+    let (tickets, _) = ask(4, 3000, |number| match number % 40 {
+        20 => question(FRESH, number, false),
+        _ => question(PATIENT, number, true),
+    });
+    let fresh = tickets.iter().filter(|ticket| ticket.question.dscp == FRESH && ticket.asked_ns >= 500 * MS);
+    let answered = fresh.filter(|ticket| ticket.failure().is_none()).count();
+    assert!(answered >= 8, "{answered}");
+    let (timeouts, late) = (failed(&tickets, Failure::Timeout), failed(&tickets, Failure::Late));
+    assert!(timeouts >= 500 && late >= 1000, "{timeouts} asked, {late} late");
 }

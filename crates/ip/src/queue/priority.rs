@@ -91,6 +91,13 @@ impl<T> PriorityQueue<T> {
         (self.used != 0).then(|| 63 - self.used.leading_zeros() as u8)
     }
 
+    /// The highest level below this one of which something waits.
+    #[inline]
+    pub fn highest_below(&self, level: u8) -> Option<u8> {
+        let used = self.used & ((1_u64 << level.min(LEVELS as u8 - 1)) - 1);
+        (used != 0).then(|| 63 - used.leading_zeros() as u8)
+    }
+
     /// Adds an item at a level; levels above 63 are 63.
     #[inline]
     pub fn push(&mut self, level: u8, item: T) -> Pushed<T> {
@@ -256,6 +263,10 @@ mod tests {
                 let levels = || model.waiting.iter().map(|(level, _)| *level);
                 prop_assert_eq!(queue.len(), model.waiting.len());
                 prop_assert_eq!((queue.lowest(), queue.highest()), (levels().min(), levels().max()));
+                for below in [0, 1, 4, 60, 63] {
+                    let lower = levels().filter(|level| *level < below).max();
+                    prop_assert_eq!(queue.highest_below(below), lower);
+                }
             }
             while let Some(item) = queue.pop() {
                 prop_assert_eq!(Some(item), model.pop());

@@ -8,7 +8,7 @@ use crate::decision::authenticated::{Known, Range, TAG_LEN, Writer};
 use crate::decision::interoperable;
 use crate::decision::keys::{KeyText, Keyring};
 use crate::decision::replay::Stamp;
-use crate::trust::Notice;
+use crate::trust::{IN_A_ROW, Notice};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use tidemill_burst::{BURST, Burst, Memory};
@@ -532,6 +532,34 @@ fn asked(sent: &[(u64, Vec<u8>)]) -> Vec<(u64, IpAddr, u64, Known)> {
     probes
 }
 
+/// Where nobody is probed, who sends as an earlier start is named after some datagrams, unless something of a later one comes between them.
+#[test]
+fn an_earlier_start_is_said_without_probes_too() {
+    let mut bench = Bench::new(&section(&[1]));
+    let mut sequence = 0;
+    let mut send = |bench: &mut Bench, epoch, count: u32| {
+        for _ in 0..count {
+            sequence += 1;
+            bench.one(
+                START,
+                sealed(&ring(1), GRANTOR, header(epoch, sequence, START), &[declined("203.0.113.9")]),
+            );
+        }
+        bench.control.poll();
+        bench.control.notices()
+    };
+    let said = [Notice::Unheard { grantor: ip(GRANTOR), why: Unheard::Earlier }];
+    assert_eq!(send(&mut bench, 5, 1), []);
+    for _ in 0..2 {
+        assert_eq!(send(&mut bench, 4, IN_A_ROW - 1), []);
+        assert_eq!(send(&mut bench, 5, 1), []);
+        assert_eq!(send(&mut bench, 4, IN_A_ROW), said);
+        assert_eq!(send(&mut bench, 4, IN_A_ROW), [], "once");
+        assert_eq!(send(&mut bench, 5, 1), []);
+    }
+    assert!(said[0].to_string().contains("probes, which tell it of the later one, are off"), "{}", said[0]);
+}
+
 /// Who does not answer because nothing that it sends counts is named with the reason, once.
 #[test]
 fn why_a_grantor_is_not_heard_is_said() {
@@ -543,6 +571,7 @@ fn why_a_grantor_is_not_heard_is_said() {
     };
     // The same number with another secret.
     let other = Keyring::parse(&format!("1 {}\n", "f".repeat(64))).unwrap();
+    bench.control.round.store(1, Ordering::Relaxed);
     let (first, _) = bench.one(START, sent(&ring(1), OTHER, 5, 0, START));
     assert!(first.contains(&"probes-answered"), "{first:?}");
     let mut said = Vec::new();
@@ -569,6 +598,29 @@ fn why_a_grantor_is_not_heard_is_said() {
         unheard(GRANTOR6, Unheard::Forged),
     ];
     assert_eq!(said, wanted);
+}
+
+/// Nor does an answer to an earlier run of ours, which may have had a later clock, or to somebody else who probes under our address.
+#[test]
+fn answers_to_what_we_have_not_asked_do_not_count() {
+    let mut bench = Bench::new(&section(&[1]));
+    let mut answer = |round: u64, nonce: u64, sequence: u32| {
+        bench.control.round.store(round, Ordering::Relaxed);
+        let sent = sealed(&ring(1), GRANTOR, header(5, sequence, START), &[Message::Answer { nonce }]);
+        let counted = bench.one(START, sent);
+        let pulse = &bench.control.trust.current().peer(ip(GRANTOR)).unwrap().pulse;
+        (counted, pulse.answered.load(Ordering::Relaxed))
+    };
+    let years = 94_608_000 * SECOND;
+    let others =
+        [(0, 0), (0, 7), (START, 0), (START, START + 1), (START, START + years), (START, START - 16)];
+    for (sequence, (round, nonce)) in (0..).zip(others) {
+        let refused = (vec!["decisions-refused"], Some(DropReason::DecisionRefused));
+        assert_eq!(answer(round, nonce, sequence), (refused, 0), "{round} {nonce}");
+    }
+    for (sequence, nonce) in [(100, START - 15), (101, START)] {
+        assert_eq!(answer(START, nonce, sequence), ((vec!["probes-answered"], None), nonce));
+    }
 }
 
 /// Rounds of probes; who does not answer is left out and only its flows move; who answers again has them back.
