@@ -73,7 +73,7 @@ pub(super) fn measure(
             println!(
                 "{name}: {before:.2} Mpps before, {flood:.2} meanwhile ({slower:.2} times slower), {after:.2} after; \
                  at {:.0} % again {recovery}; {megaflows:.0} megaflows of {masks:.0} masks at the end; the flood has taken {mib:.1} MiB; \
-                 {:.1} % of the packets meanwhile were turned away, and for {:.1} % no mask was asked",
+                 {:.1} % of the packets meanwhile were turned away, and {:.1} % were spared the masks' new megaflows, or all",
                 100.0 * RECOVERED,
                 100.0 * away,
                 100.0 * spared
