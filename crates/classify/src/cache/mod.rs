@@ -405,11 +405,10 @@ impl Cache {
             return 0;
         }
         let (mut bits, mut of_open) = (0_u32, [0; GROUP]);
-        match hashes {
-            Some(hashes) => of_open.iter_mut().zip(open.iter()).for_each(|(hash, i)| *hash = hashes[i]),
-            None => {
-                self.hash(open.iter().map(|i| &keys[i]), &mut of_open);
-            }
+        if let Some(hashes) = hashes {
+            of_open.iter_mut().zip(open.iter()).for_each(|(hash, i)| *hash = hashes[i]);
+        } else {
+            self.hash(open.iter().map(|i| &keys[i]), &mut of_open);
         }
         open.retain(|at, i| {
             let stays = self.door.admits(of_open[at]);

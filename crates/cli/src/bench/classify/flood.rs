@@ -10,7 +10,7 @@ use super::switch::{Plan, Ran, Subject, check_rules, run_once};
 use super::traffic::{Flood, Traffic};
 use crate::bench::report::Report;
 use crate::bench::statistics::median;
-use crate::json::{Measurement, Params};
+use crate::json::Measurement;
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
 use std::time::Duration;
@@ -80,16 +80,8 @@ pub(super) fn measure(
             );
         }
         for (metric, values) in METRICS.into_iter().zip(&figures) {
-            let mut params = Params::new();
-            params.insert("flows".into(), plan.traffic.flows.into());
-            params.insert("rules".into(), plan.traffic.rules.into());
+            let mut params = plan.params(seconds);
             params.insert("flood".into(), (f64::from(share) / 256.0).into());
-            params.insert("seconds".into(), seconds.as_secs_f64().into());
-            params.insert("slice_ms".into(), (plan.slice.as_secs_f64() * 1e3).into());
-            params.insert("signatures".into(), plan.section.signatures.into());
-            params.insert("exact".into(), plan.section.exact.into());
-            params.insert("megaflows".into(), plan.section.megaflows.into());
-            params.insert("seed".into(), args.seed.into());
             report.line(Measurement::of("classify", "switch", name, metric, values, params))?;
         }
     }
