@@ -10,7 +10,7 @@ tidemill_graph::counters! {
     Outdated = "outdated": "cached decisions of older rules that were thrown away",
     NotKept = "not-kept": "decisions that found no room in the caches",
     TurnedAway = "turned-away": "those among them that came for the first time while there was little room, or megaflows were dearer than the rules: these alone decided",
-    Spared = "spared": "packets that megaflows were not probed for: in a flood of new ones that was in vain for most, or they were behind too many masks",
+    Spared = "spared": "packets that megaflows were not probed for, or only those that packets had found before: in a flood of new ones that was in vain for most, or they were behind too many masks",
     Megaflows = "megaflows" now: "megaflows now, of all workers",
     Masks = "masks" now: "masks of megaflows now, of all workers",
     Ways = "ways" now: "ways through the tables that cached decisions have now, of all workers",

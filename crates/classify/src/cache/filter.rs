@@ -10,9 +10,13 @@
 //! "Longest Prefix Matching Using Bloom Filters", SIGCOMM 2003). To ask a filter costs an eighth of a probe; so as long as masks have up to a hundred megaflows or so each,
 //! a key is asked for about one mask, whichever that is in the order. With more the filters let more through, and with thousands all: then it is as without.
 //!
+//! A flood makes thousands that no packet ever finds again. So each mask has two filters, 608 bytes each: one of the megaflows that a packet has found since they were made, and one of
+//! the [others](Standing). Keys are asked of the former; those that have no megaflow there are asked of the latter, or of none where that was in vain lately (`sparing.rs`). What a
+//! flood has left lies in filters that nobody asks who has a megaflow that is in use, meanwhile and afterwards. The second packet of a megaflow pays for both, once.
+//!
 //! The factors are secret, so nobody can send what a filter lets through but as often as chance does.
 
-use super::bits_of;
+use super::group::bits_of;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::cpu::Avx512;
 use crate::key::{Key, Mask, WORDS};
@@ -29,6 +33,20 @@ pub(super) const A_PROBE: u32 = 8;
 const TELLING: [u64; WORDS] =
     [u64::MAX, u64::MAX, u64::MAX, u64::MAX, !0 << 32, !0 << 32, u64::MAX, u64::MAX];
 
+/// Which filter has a megaflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// A packet has found it since it was made.
+    Proven,
+    /// None has.
+    New,
+}
+
+impl Standing {
+    /// How many there are.
+    pub(super) const ALL: usize = 2;
+}
+
 /// One mask's filter.
 #[derive(Clone)]
 pub(super) struct Filter {
@@ -37,7 +55,7 @@ pub(super) struct Filter {
     pub(super) bits: [u64; PLACES / 64],
 }
 
-/// The filters of all masks, by the masks' numbers.
+/// The filters of all masks, by the masks' numbers, for megaflows of one standing.
 pub(super) struct Filters {
     filters: Box<[Filter]>,
     /// Megaflows by place; one that has come to 255 stays there until the mask goes.
@@ -130,6 +148,13 @@ impl Filters {
             self.filters[usize::from(number)].bits[place / 64] &= !(1 << (place % 64));
         }
     }
+
+    /// How many megaflows of a mask it has counted; `None` where it does not know, or there is none.
+    pub(super) fn counted(&self, number: u16) -> Option<u32> {
+        let number = usize::from(number);
+        let counts = self.counts.get(number * PLACES..(number + 1) * PLACES)?;
+        counts.iter().try_fold(0, |sum, &count| (count < u8::MAX).then(|| sum + u32::from(count)))
+    }
 }
 
 #[cfg(test)]
@@ -201,9 +226,10 @@ mod tests {
                 assert!(there.iter().take(50).all(|key| filters.may_have(number, key)));
             }
             // Fewer than 255 at a place, unless all are at one.
+            let crowded = matches!(number, 2 | 3);
+            assert_eq!(filters.counted(number), (!crowded).then_some(there.len() as u32));
             there.iter().for_each(|key| filters.take(number, &key.0));
             let left = (0..1000).filter(|_| filters.may_have(number, &key(&mut random, 40))).count();
-            let crowded = matches!(number, 2 | 3);
             assert!(left == 0 || crowded, "{left} of {mask:?}");
             filters.begin(number, mask);
             assert!(!filters.may_have(number, &key(&mut random, 40)));

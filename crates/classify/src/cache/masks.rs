@@ -12,7 +12,7 @@
 //! Who gives way keeps its number until [`ROUND`] looks and one have swept its megaflows, for these have the number in their keys. If it is wanted before
 //! that, it is asked again, with those that are left.
 
-use super::filter::Filters;
+use super::filter::{Filters, Standing};
 use crate::key::{Mask, WORDS};
 use hashbrown::HashMap;
 use std::cell::Cell;
@@ -60,13 +60,15 @@ pub(super) struct Masks {
     /// There were such, and masks without a hit since.
     crowded: bool,
     empty: Cell<bool>,
-    filters: Filters,
+    /// By the standing of megaflows.
+    filters: [Filters; Standing::ALL],
 }
 
 impl Masks {
     /// Room for `most`; all memory is there already. With a secret there are filters.
     pub(super) fn new(most: usize, secret: Option<u128>) -> Self {
         let (most, numbers) = (most.min(usize::from(super::MOST_MASKS)), numbers(most));
+        let filtered = if secret.is_some() { numbers } else { 0 };
         Masks {
             slots: (0..numbers).map(|_| None).collect(),
             free: (0..numbers as u16).rev().collect(),
@@ -78,12 +80,23 @@ impl Masks {
             wanted: 0,
             crowded: false,
             empty: Cell::new(false),
-            filters: Filters::new(if secret.is_some() { numbers } else { 0 }, secret.unwrap_or_default()),
+            filters: std::array::from_fn(|_| Filters::new(filtered, secret.unwrap_or_default())),
         }
     }
 
-    pub(super) fn filters(&self) -> &Filters {
-        &self.filters
+    /// The filters of the megaflows that have this standing.
+    #[inline(always)]
+    pub(super) fn filters(&self, of: Standing) -> &Filters {
+        &self.filters[of as usize]
+    }
+
+    #[inline(always)]
+    pub(super) fn have_filters(&self) -> bool {
+        self.filters(Standing::Proven).are_there()
+    }
+
+    pub(super) fn bytes_of_filters(&self) -> usize {
+        self.filters.iter().map(Filters::bytes).sum()
     }
 
     /// Numbers in the order in which to ask.
@@ -136,7 +149,7 @@ impl Masks {
                 let number = self.free.pop()?;
                 let used = Used { mask: *mask, megaflows: Cell::new(0), hits: Cell::new(0), asked: false };
                 self.slots[usize::from(number)] = Some(used);
-                self.filters.begin(number, mask);
+                self.filters.iter_mut().for_each(|filters| filters.begin(number, mask));
                 self.by_mask.insert(*mask, number);
                 self.order.push(number);
                 self.empty.set(true);
@@ -159,17 +172,25 @@ impl Masks {
         }
     }
 
-    /// A mask has one more megaflow, of this key.
+    /// A mask has one more megaflow, of this key, a new one.
     pub(super) fn one_more(&mut self, number: u16, key: &[u64; WORDS]) {
         if let Some(used) = self.used_at(number) {
             used.megaflows.set(used.megaflows.get() + 1);
         }
-        self.filters.add(number, key);
+        let [_, new] = &mut self.filters;
+        new.add(number, key);
+    }
+
+    /// The megaflow of this key was new, and a packet has found it.
+    pub(super) fn proven(&mut self, number: u16, key: &[u64; WORDS]) {
+        let [proven, new] = &mut self.filters;
+        new.take(number, key);
+        proven.add(number, key);
     }
 
     /// A megaflow of a mask has gone; whether it was the last.
-    pub(super) fn one_less(&mut self, number: u16, key: &[u64; WORDS]) -> bool {
-        self.filters.take(number, key);
+    pub(super) fn one_less(&mut self, number: u16, key: &[u64; WORDS], of: Standing) -> bool {
+        self.filters[of as usize].take(number, key);
         let Some(used) = self.used_at(number) else { return false };
         let left = used.megaflows.get().saturating_sub(1);
         used.megaflows.set(left);
@@ -235,13 +256,23 @@ impl Masks {
         }
     }
 
-    pub(super) fn check(&self, counts: &BTreeMap<u16, u32>) -> Result<(), String> {
+    /// Holds the books to the megaflows that there are, by the masks' numbers and by standing.
+    pub(super) fn check(&self, counts: &BTreeMap<u16, [u32; Standing::ALL]>) -> Result<(), String> {
+        for (&number, of) in counts {
+            for (filters, &there) in self.filters.iter().zip(of) {
+                if let Some(counted) = filters.counted(number).filter(|&counted| counted != there) {
+                    return Err(format!("mask {number}: a filter has counted {counted} of {there} megaflows"));
+                }
+            }
+        }
+        let counts: BTreeMap<u16, u32> =
+            counts.iter().map(|(&number, of)| (number, of.iter().sum())).collect();
         let told: BTreeMap<u16, u32> = self
             .order
             .iter()
             .filter_map(|&number| self.used_at(number).map(|used| (number, used.megaflows.get())))
             .collect();
-        if told != *counts || self.by_mask.len() != told.len() || self.order.len() != told.len() {
+        if told != counts || self.by_mask.len() != told.len() || self.order.len() != told.len() {
             return Err(format!("megaflows by mask: counted {told:?}, there are {counts:?}"));
         }
         if told.len() + self.free.len() != self.slots.len() {
@@ -272,14 +303,34 @@ mod tests {
         let asked = masks.by_mask.get(&mask).is_some_and(|&number| masks.is_asked(number));
         let mut number = None;
         (0..hits).for_each(|_| number = masks.number(&mask));
-        let Some(used) = number.and_then(|number| masks.used_at(number)) else { return false };
-        used.megaflows.set(1);
+        let Some(number) = number else { return false };
+        let Some(used) = masks.used_at(number) else { return false };
         used.hits.set(used.hits.get() + hits - u32::from(!asked));
+        if used.megaflows.get() == 0 {
+            masks.one_more(number, &[0; WORDS]);
+        }
         true
     }
 
-    fn counts(masks: &Masks) -> BTreeMap<u16, u32> {
-        masks.order.iter().map(|&number| (number, 1)).collect()
+    fn counts(masks: &Masks) -> BTreeMap<u16, [u32; Standing::ALL]> {
+        masks.order.iter().map(|&number| (number, [0, 1])).collect()
+    }
+
+    #[test]
+    fn a_megaflow_is_in_the_filter_of_its_standing() {
+        let mut masks = Masks::new(4, Some(1));
+        assert!(packets(&mut masks, 3, 1));
+        let (number, key) = (masks.order()[0], [0; WORDS]);
+        let told = |masks: &Masks| {
+            [Standing::Proven, Standing::New].map(|of| masks.filters(of).may_have(number, &crate::Key(key)))
+        };
+        assert_eq!(told(&masks), [false, true]);
+        masks.proven(number, &key);
+        assert_eq!(told(&masks), [true, false]);
+        masks.check(&BTreeMap::from([(number, [1, 0])])).unwrap();
+        masks.check(&counts(&masks)).unwrap_err();
+        assert!(masks.one_less(number, &key, Standing::Proven));
+        assert_eq!(told(&masks), [false; 2]);
     }
 
     #[test]
@@ -357,7 +408,7 @@ mod tests {
         assert!(!packets(&mut masks, 8, 9));
         masks.look();
         let gone = masks.order[7];
-        assert!(!masks.is_asked(gone) && masks.one_less(gone, &[0; WORDS]));
+        assert!(!masks.is_asked(gone) && masks.one_less(gone, &[0; WORDS], Standing::New));
         masks.drop_empty();
         assert!(!masks.has_given_way() && masks.order().len() == 7 && masks.free());
         masks.check(&counts(&masks)).unwrap();

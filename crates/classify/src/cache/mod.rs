@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! keys (up to 32) --> megaflows, of masks whose filter lets a key through --misses--> rules (`TupleSpace::lookup_wild`)
+//!       |             those that a packet has found; then the new ones            |
 //!       |                 ^             ^                                         |
 //!       '- if that is far '             '--------- the key under its mask --------'
 //!          exact matches, then the mask of the key's signature
@@ -14,14 +15,15 @@
 //!
 //! **A flood** of packets that have a megaflow each pays for its lookups only: from three quarters of the room on a key gets a megaflow, and an exact match,
 //! when it comes again, or as one of a small sample (`door.rs`); and if few of the keys that were asked for had one, or they had it behind more masks than the rules
-//! cost, the masks are asked for a sample only, as long as megaflows are far (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
+//! cost, the masks are asked for a sample only (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made. Megaflows that a packet
+//! has found since they were made are told by filters of their own, which a flood's are not in: what is in use is near, and asked for, whatever else there is (`filter.rs`).
 //!
 //! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
 //! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
 //!
 //! | cost for each key of a batch | lines of 64 bytes |
 //! |---|---|
-//! | filters | two for each mask before its own and for that (`filter.rs`); as long as masks come in the same order they are warm |
+//! | filters | two for each mask before its own and for that (`filter.rs`); as long as masks come in the same order they are warm. For a megaflow that no packet has found yet: two for each mask, and those of its second filters |
 //! | megaflow | one of tags, two or three of the entry (88 bytes); one of tags for each mask whose filter let it through in vain |
 //! | exact match | as a megaflow |
 //! | signature | one, and its megaflow |
@@ -35,6 +37,7 @@
 
 mod door;
 mod filter;
+mod group;
 mod masks;
 mod near;
 mod signatures;
@@ -47,9 +50,9 @@ mod tries;
 use crate::decider::Decider;
 use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
-use crate::turned::Turned;
 use door::Door;
-use filter::Filters;
+use filter::{Filters, Standing};
+use group::{Asked, Open, Scratch, bits_of};
 use masks::Masks;
 use near::Near;
 use signatures::Signatures;
@@ -91,7 +94,7 @@ pub struct Settings {
     pub megaflows: usize,
     /// The most masks that megaflows are asked for by, up to 16,383.
     pub masks: usize,
-    /// Filters in front of the masks. Without them masks are asked one after the other, and exact matches and signatures first as soon as there are two.
+    /// Filters in front of the masks, two for each. Without them masks are asked one after the other, and exact matches and signatures first as soon as there are two.
     pub filters: bool,
 }
 
@@ -99,9 +102,10 @@ impl Settings {
     /// Bytes that a cache of this size takes when it is full: of exact matches, of signatures, of megaflows, of masks' filters.
     pub fn bytes(&self) -> [f64; 4] {
         let flow = Table::BYTES_PER_SLOT;
-        let filters = if self.filters { masks::numbers(self.masks) * Filters::BYTES_PER_MASK } else { 0 };
+        let filters = if self.filters { Standing::ALL * masks::numbers(self.masks) } else { 0 };
         let signatures = self.signatures as f64 * 4.0;
-        [self.exact as f64 * flow, signatures, self.megaflows as f64 * flow, filters as f64]
+        let filters = (filters * Filters::BYTES_PER_MASK) as f64;
+        [self.exact as f64 * flow, signatures, self.megaflows as f64 * flow, filters]
     }
 }
 
@@ -131,15 +135,22 @@ pub struct CacheCounters {
     pub not_kept: u64,
     /// Keys that the rules decided without a look at what could be kept: they came for the first time, and there was little room, or megaflows were dearer.
     pub turned_away: u64,
-    /// Keys that megaflows were not probed for: lately that was in vain, and there was little room, or it was dearer than the rules.
+    /// Keys that megaflows were not probed for, or while these are near no new ones: lately that was in vain, and there was little room, or it was dearer than the rules.
     pub spared: u64,
     /// Masks that megaflows were probed with.
     pub probes: u64,
 }
 
-/// A decision, and the version of the rules.
+/// A decision, and the version of the rules; [`NEW`] or not.
 type Cached = [u64; 2];
 type Table = FlowTable<8, Cached>;
+
+/// Beside the version of a megaflow that no packet has found since it was made.
+const NEW: u64 = 1 << 63;
+
+fn standing([_, version]: Cached) -> Standing {
+    if version & NEW == 0 { Standing::Proven } else { Standing::New }
+}
 
 /// One worker's cache. See the [module](self).
 pub struct Cache {
@@ -161,81 +172,6 @@ impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cache").field("counters", &self.counters).finish_non_exhaustive()
     }
-}
-
-/// Keys of a batch, by their places in it.
-#[derive(Clone, Copy)]
-struct Open {
-    places: [u8; GROUP],
-    len: usize,
-}
-
-/// A group's probes: written before they are read, in each round.
-struct Scratch {
-    turned: Turned,
-    asked: [Asked; GROUP],
-    masked: [FlowKey<8>; GROUP],
-    hashes: [u64; GROUP],
-    slots: [Option<Slot>; GROUP],
-}
-
-impl Default for Scratch {
-    fn default() -> Self {
-        Scratch {
-            turned: Turned::new(),
-            asked: [Asked::default(); GROUP],
-            masked: [FlowKey([0; 8]); GROUP],
-            hashes: [0; GROUP],
-            slots: [None; GROUP],
-        }
-    }
-}
-
-/// A key's place in the batch, the mask that it is asked for, and that one's place in the order.
-#[derive(Clone, Copy, Default)]
-struct Asked {
-    place: u8,
-    number: u16,
-    order: u16,
-}
-
-impl Open {
-    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.places[..self.len].iter().map(|&place| usize::from(place))
-    }
-
-    /// Keeps the keys for which `stays` is true.
-    fn retain(&mut self, mut stays: impl FnMut(usize, usize) -> bool) {
-        let mut kept = 0;
-        for at in 0..self.len {
-            let place = self.places[at];
-            self.places[kept] = place;
-            kept += usize::from(stays(at, usize::from(place)));
-        }
-        self.len = kept;
-    }
-
-    /// Adds the keys of these bits.
-    fn add(&mut self, bits: u32) {
-        for place in bits_of(bits) {
-            self.places[self.len] = place as u8;
-            self.len += 1;
-        }
-    }
-
-    /// The keys, by bits.
-    fn bits(&self) -> u32 {
-        self.iter().fold(0, |bits, i| bits | 1 << i)
-    }
-}
-
-/// The places of the bits that are set, from the lowest on.
-fn bits_of(mut bits: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let place = bits.trailing_zeros() as usize;
-        bits &= bits.wrapping_sub(1);
-        (place < GROUP).then_some(place)
-    })
 }
 
 impl Cache {
@@ -276,7 +212,7 @@ impl Cache {
     pub fn bytes(&self) -> usize {
         let exact = self.exact.as_ref().map_or(0, Table::bytes);
         let signatures = self.signatures.as_ref().map_or(0, Signatures::bytes);
-        self.megaflows.bytes() + exact + signatures + self.door.bytes() + self.masks.filters().bytes()
+        self.megaflows.bytes() + exact + signatures + self.door.bytes() + self.masks.bytes_of_filters()
     }
 
     /// Masks that megaflows are asked for by.
@@ -315,9 +251,11 @@ impl Cache {
         laps: &mut impl Laps,
     ) {
         let n = keys.len().min(out.len());
-        let mut open = Open { places: std::array::from_fn(|i| i as u8), len: n };
+        let mut open = Open::first(n);
         let mut hashes = [0; GROUP];
         let near = self.is_near();
+        // Without filters all are asked for at once, as of one mask.
+        let apart = self.masks.have_filters() && self.masks.order().len() > 1;
         if !near {
             self.exact_group(rules, now, (&keys[..n], &mut hashes), &mut open, out);
         }
@@ -327,12 +265,21 @@ impl Cache {
         }
         let missed = open.bits();
         let whole = (!near).then_some(&hashes);
+        let mut spared = 0;
         if !near {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);
+            spared = self.spare(&mut open);
         }
-        let spared = self.spare(&mut open, near);
-        let asked = open;
-        let depth = self.megaflow_group(rules, now, (keys, whole), &mut open, out);
+        let mut asked = open;
+        let mut depth = self.megaflow_group(rules, now, Standing::Proven, (keys, whole), &mut open, out);
+        if near {
+            // What was found so near says nothing of the others.
+            spared = self.spare(&mut open);
+            (asked, depth) = (open, 0);
+        }
+        if apart && open.len > 0 {
+            depth += self.megaflow_group(rules, now, Standing::New, (keys, whole), &mut open, out);
+        }
         if let Some(one) = asked.iter().next() {
             self.sparing.came_to(asked.len, asked.len - open.len, depth, || rules.lines(&keys[one]));
         }
@@ -377,7 +324,7 @@ impl Cache {
     /// Whether a megaflow is as near as an exact match.
     #[inline(always)]
     fn is_near(&self) -> bool {
-        if self.masks.filters().are_there() { self.near.is() } else { self.masks.order().len() == 1 }
+        if self.masks.have_filters() { self.near.is() } else { self.masks.order().len() == 1 }
     }
 
     /// Hashes the keys, and asks for exact matches.
@@ -391,14 +338,14 @@ impl Cache {
         out: &mut [D::Decision],
     ) {
         let n = keys.len();
-        let whole = self.hash(keys, hashes);
+        let whole = self.hash(keys.iter(), hashes);
         let Some(exact) = &mut self.exact else { return };
         let mut slots = [None; GROUP];
         exact.lookup_batch(&hashes[..n], &whole[..n], &mut slots[..n]);
         let counters = &mut self.counters;
         open.retain(|_, i| {
             let Some(slot) = slots[i] else { return true };
-            let Some(decided) = decision(exact, slot, rules, &keys[i], &Mask::ALL, counters) else {
+            let Some((decided, _)) = decision(exact, slot, rules, &keys[i], &Mask::ALL, counters) else {
                 // Another place of this batch may have thrown it away already.
                 if let Some([decided, _]) = exact.remove(hashes[i], &whole[i]) {
                     rules.release(decided);
@@ -415,10 +362,14 @@ impl Cache {
 
     /// The hashes of whole keys, and these as the tables have them.
     #[inline(always)]
-    fn hash(&self, keys: &[Key], hashes: &mut [u64; GROUP]) -> [FlowKey<8>; GROUP] {
-        let mut whole = [FlowKey([0; 8]); GROUP];
+    fn hash<'a>(
+        &self,
+        keys: impl ExactSizeIterator<Item = &'a Key>,
+        hashes: &mut [u64; GROUP],
+    ) -> [FlowKey<8>; GROUP] {
+        let (n, mut whole) = (keys.len(), [FlowKey([0; 8]); GROUP]);
         whole.iter_mut().zip(keys).for_each(|(whole, key)| whole.0 = key.0);
-        self.hasher.hash_batch(&whole[..keys.len()], &mut hashes[..keys.len()]);
+        self.hasher.hash_batch(&whole[..n], &mut hashes[..n]);
         whole
     }
 
@@ -427,25 +378,21 @@ impl Cache {
         self.masks.free() && !Door::little_room(self.megaflows.len(), self.megaflows.slots())
     }
 
-    /// Where asking for megaflows was in vain lately, or dearer than the rules, and they are far: takes out the keys that are not asked for. Which those were, by bits.
-    fn spare(&mut self, open: &mut Open, near: bool) -> u32 {
+    /// Where asking for megaflows was in vain lately, or dearer than the rules: takes out all keys, but those of a group now and then. Which those were, by bits.
+    fn spare(&mut self, open: &mut Open) -> u32 {
         self.sparing.begin(self.room());
         let masks = self.masks.order().len();
-        if near || masks < sparing::FEWEST_MASKS {
+        if open.len == 0 || masks < sparing::FEWEST_MASKS || self.sparing.asks(masks, open.len) {
             return 0;
         }
-        let mut spared = 0_u32;
-        open.retain(|_, i| {
-            let asks = self.sparing.asks(masks);
-            spared |= u32::from(!asks) << i;
-            asks
-        });
-        self.counters.spared += u64::from(spared.count_ones());
+        self.counters.spared += open.len as u64;
+        let spared = open.bits();
+        open.len = 0;
         spared
     }
 
     /// Where there is little room for megaflows, or they are dearer than the rules: decides by the rules alone what is to get none. Which keys those were, by
-    /// bits. Without hashes of the whole keys it makes them.
+    /// bits. Without hashes of the whole keys it makes those of the ones that come to the door.
     fn turn_away<D: Decider>(
         &mut self,
         rules: &mut D,
@@ -457,13 +404,14 @@ impl Cache {
         if open.len == 0 || self.room() && !dear {
             return 0;
         }
-        let (mut bits, mut own) = (0_u32, [0; GROUP]);
-        let hashes = hashes.unwrap_or_else(|| {
-            self.hash(keys, &mut own);
-            &own
-        });
-        open.retain(|_, i| {
-            let stays = self.door.admits(hashes[i]);
+        let (mut bits, mut of_open) = (0_u32, [0; GROUP]);
+        if let Some(hashes) = hashes {
+            of_open.iter_mut().zip(open.iter()).for_each(|(hash, i)| *hash = hashes[i]);
+        } else {
+            self.hash(open.iter().map(|i| &keys[i]), &mut of_open);
+        }
+        open.retain(|at, i| {
+            let stays = self.door.admits(of_open[at]);
             bits |= u32::from(!stays) << i;
             stays
         });
@@ -509,9 +457,13 @@ impl Cache {
         for (&(i, number), slot) in hinted[..n].iter().zip(slots) {
             let (i, Some(slot)) = (usize::from(i), slot) else { continue };
             // One that is outdated is thrown away when its mask's turn comes.
-            if let Some(decided) = decision(table, slot, rules, &keys[i], masks.mask(number), counters) {
+            let found = decision(table, slot, rules, &keys[i], masks.mask(number), counters);
+            if let Some((decided, was_new)) = found {
                 out[i] = D::Decision::from(decided);
                 table.touch(slot, now);
+                if was_new {
+                    masks.proven(number, &keys[i].0);
+                }
                 counters.megaflow_hits += 1;
                 counters.signature_hits += 1;
                 masks.used(number);
@@ -521,12 +473,14 @@ impl Cache {
         open.retain(|_, i| done >> i & 1 == 0);
     }
 
-    /// Asks each key's megaflow of the first mask whose filter lets it through, all at once; then those that had none of the next. With hashes of the whole keys, signatures are
-    /// kept. Returns how many probes those that were found took, together; four filters count as one.
+    /// Asks each key's megaflow of the first mask whose filter lets it through, all at once; then those that had none of the next. The filters are those of megaflows of this standing,
+    /// for the same keys first [`Standing::Proven`]. With hashes of the whole keys, signatures are kept. Returns how many probes those that were found took, together; four filters count
+    /// as one.
     fn megaflow_group<D: Decider>(
         &mut self,
         rules: &mut D,
         now: u32,
+        of: Standing,
         (keys, whole): (&[Key], Option<&[u64; GROUP]>),
         open: &mut Open,
         out: &mut [D::Decision],
@@ -536,13 +490,15 @@ impl Cache {
         // The least of those in `next` that are asked for.
         let mut from = 0;
         let (mut asking, mut next, mut left) = (open.bits(), [0; GROUP], 0);
-        scratch.turned.clear();
+        if of == Standing::Proven {
+            scratch.turned.clear();
+        }
         let (mut emptied, mut probes, mut depth, mut filters) = (false, 0, 0, 0);
         for round in 1.. {
             if asking == 0 {
                 break;
             }
-            let (n, nowhere, words) = may_have(masks, keys, asking, (from, &next), scratch);
+            let (n, nowhere, words) = may_have(masks, of, keys, asking, (from, &next), scratch);
             left |= nowhere;
             if n == 0 {
                 break;
@@ -557,11 +513,13 @@ impl Cache {
                 let i = usize::from(place);
                 next[i] = order + 1;
                 if let Some(slot) = slots[at] {
-                    if let Some(decided) =
-                        decision(table, slot, rules, &keys[i], masks.mask(number), counters)
-                    {
+                    let found = decision(table, slot, rules, &keys[i], masks.mask(number), counters);
+                    if let Some((decided, was_new)) = found {
                         out[i] = D::Decision::from(decided);
                         table.touch(slot, now);
+                        if was_new {
+                            masks.proven(number, &keys[i].0);
+                        }
                         masks.used(number);
                         if let Some((signatures, whole)) = &mut signatures {
                             signatures.put(whole[i], number);
@@ -571,10 +529,10 @@ impl Cache {
                         continue;
                     }
                     // Another key of this batch may have thrown it away already.
-                    if let Some([decided, _]) = table.remove(hashes[at], &masked[at]) {
-                        rules.release(decided);
+                    if let Some(state) = table.remove(hashes[at], &masked[at]) {
+                        rules.release(state[0]);
                         counters.outdated += 1;
-                        emptied |= masks.one_less(number, &masked[at].0);
+                        emptied |= masks.one_less(number, &masked[at].0, standing(state));
                     }
                 }
                 asking |= 1 << i;
@@ -584,7 +542,9 @@ impl Cache {
         open.len = 0;
         open.add(left);
         depth += (filters / sparing::FILTERS) as u64;
-        self.near.came_to(of_keys, probes, filters + open.len * all);
+        if of == Standing::Proven {
+            self.near.came_to(of_keys, probes, filters + open.len * all);
+        }
         self.counters.probes += probes as u64;
         self.counters.megaflow_hits += (of_keys - open.len) as u64;
         if emptied {
@@ -616,14 +576,24 @@ impl Cache {
         let version = rules.version();
         let (mut replaced, masks) = (None, &self.masks);
         let outcome = self.megaflows.find_or_replace(now, hash, &masked, |key, stamp, state| {
-            let goes = stamp != now || state[1] != version || !masks.is_asked(number_of(key));
+            let goes = stamp != now || state[1] & !NEW != version || !masks.is_asked(number_of(key));
             if goes {
-                replaced = Some((*key, state[0]));
+                replaced = Some((*key, state));
             }
             goes
         });
         tries.came_to(outcome.slot().is_some());
-        settle(&mut self.megaflows, outcome, [decided, version], rules);
+        let mark = match outcome {
+            Outcome::Found(slot) => {
+                // A packet has come again, though it was not found by it.
+                if standing(self.megaflows.state(slot)) == Standing::New {
+                    self.masks.proven(number, &masked.0);
+                }
+                0
+            }
+            Outcome::New(_) | Outcome::Full => NEW,
+        };
+        settle(&mut self.megaflows, outcome, [decided, version | mark], rules);
         if let Some((signatures, whole)) = self.signatures.as_mut().zip(whole)
             && outcome != Outcome::Full
         {
@@ -634,9 +604,9 @@ impl Cache {
             Outcome::Found(_) => {}
             Outcome::Full => self.counters.not_kept += 1,
         }
-        if let Some((replaced, decided)) = replaced {
-            rules.release(decided);
-            self.masks.one_less(number_of(&replaced), &replaced.0);
+        if let Some((replaced, state)) = replaced {
+            rules.release(state[0]);
+            self.masks.one_less(number_of(&replaced), &replaced.0, standing(state));
         }
         self.masks.drop_empty();
     }
@@ -649,11 +619,11 @@ impl Cache {
         let masks = &mut self.masks;
         let idles = |stamp: u32| now.wrapping_sub(stamp) >= idle;
         let least = if masks.has_given_way() { self.megaflows.buckets().div_ceil(masks::ROUND) } else { 0 };
-        let mut gone = self.megaflows.expire(buckets.max(least), |key, stamp, [decided, _]| {
+        let mut gone = self.megaflows.expire(buckets.max(least), |key, stamp, state| {
             let goes = idles(stamp) || !masks.is_asked(number_of(key));
             if goes {
-                masks.one_less(number_of(key), &key.0);
-                rules.release(decided);
+                masks.one_less(number_of(key), &key.0, standing(state));
+                rules.release(state[0]);
             }
             goes
         });
@@ -676,11 +646,12 @@ impl Cache {
     /// # Errors
     /// The first thing found.
     pub fn check(&self) -> Result<(), String> {
-        let mut counts = std::collections::BTreeMap::new();
+        let mut counts = std::collections::BTreeMap::<u16, [u32; Standing::ALL]>::new();
         let mut hidden = 0;
-        self.megaflows.scan(0, usize::MAX, |key, _, _| {
-            *counts.entry(number_of(key)).or_insert(0_u32) += 1;
-            hidden += usize::from(!self.masks.filters().may_have(number_of(key), &Key(key.0)));
+        self.megaflows.scan(0, usize::MAX, |key, _, state| {
+            let (number, of) = (number_of(key), standing(state));
+            counts.entry(number).or_default()[of as usize] += 1;
+            hidden += usize::from(!self.masks.filters(of).may_have(number, &Key(key.0)));
         });
         if hidden > 0 {
             return Err(format!("{hidden} megaflows that their masks' filters do not let through"));
@@ -703,12 +674,13 @@ impl Cache {
 #[inline(always)]
 fn may_have(
     masks: &Masks,
+    standing: Standing,
     keys: &[Key],
     mut of: u32,
     (from, next): (u16, &[u16; GROUP]),
     scratch: &mut Scratch,
 ) -> (usize, u32, u32) {
-    let (filters, all, mut n) = (masks.filters(), masks.order(), 0);
+    let (filters, all, mut n) = (masks.filters(standing), masks.order(), 0);
     // The mask's number.
     let mut words = 1 << 5;
     for (order, &number) in (from..).zip(all.get(usize::from(from)..).unwrap_or_default()) {
@@ -732,7 +704,7 @@ fn may_have(
     (n, of, words)
 }
 
-/// The decision of an entry, if it is one of this version or no change since concerns it; else it is to be thrown away.
+/// The decision of an entry, if it is one of this version or no change since concerns it, and whether it was [`NEW`] so far; else it is to be thrown away.
 #[inline(always)]
 fn decision<D: Decider>(
     table: &mut Table,
@@ -741,16 +713,20 @@ fn decision<D: Decider>(
     key: &Key,
     mask: &Mask,
     counters: &mut CacheCounters,
-) -> Option<u64> {
-    let [decided, version] = table.state(slot);
+) -> Option<(u64, bool)> {
+    let [decided, marked] = table.state(slot);
+    if marked == rules.version() {
+        return Some((decided, false));
+    }
+    let version = marked & !NEW;
     if version != rules.version() {
         if !rules.still_holds(decided, version, key, mask) {
             return None;
         }
         counters.renewed += 1;
-        table.set_state(slot, [decided, rules.version()]);
     }
-    Some(decided)
+    table.set_state(slot, [decided, rules.version()]);
+    Some((decided, marked != version))
 }
 
 /// Writes a decision into the slot that it has got, in place of the one that was there.

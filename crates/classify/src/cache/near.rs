@@ -2,7 +2,8 @@
 //!
 //! With one mask, or with filters that tell which of many masks a key is to be asked for, a megaflow is about one probe away: as near as an exact match, by lines that are as
 //! warm as each other. Then whoever had no exact match would have paid for two, and the hash of the whole key besides. Only where the last [`WINDOW`] keys took
-//! more than [`FAR`] probes each, filters counted in, exact matches and signatures are asked for first.
+//! more than [`FAR`] probes each, filters counted in, exact matches and signatures are asked for first. What a key costs that is asked for [new](super::filter::Standing::New) megaflows
+//! besides does not count: they are found once, and those of a flood never.
 
 use super::filter::A_PROBE;
 

@@ -7,18 +7,18 @@
 //! * while there is [little room](super::door), whether fewer than half of them had a megaflow;
 //! * always, whether those that had one had it behind more masks than the rules touch lines, and [`BESIDES`].
 //!
-//! Then only one key in [`SAMPLED`] is asked for, and with many masks so few that it is [`PROBES`] a key, and the rules, which answer many keys at once, decide
-//! on the others. The sample sees when megaflows are worth it again; and behind how many masks they are is found out anew at each
-//! [look](super::Cache::maintain), for masks come in another order then.
+//! Then only the keys of one group in [`SAMPLED`] are asked for, and with many masks so few that it is [`PROBES`] a key, and the rules, which answer many keys at once, decide
+//! on the others. A whole group, for its probes of one mask wait for memory together. The sample sees when megaflows are worth it again; and behind how many masks they are
+//! is found out anew at each [look](super::Cache::maintain), for masks come in another order then.
 //!
 //! Who is used is found all the same: by the exact matches, and by the signatures, each of which is one probe. Where megaflows are [near](super::near) neither is asked:
-//! there all keys are asked for, which costs about what the sample does.
+//! there all keys are asked for that may have a megaflow that a packet has [found](super::filter::Standing) before, and what is here is about the others alone.
 
 /// Keys that are looked back at.
 const WINDOW: u32 = 256;
 
-/// While it is in vain, one key in so many is asked for, or fewer.
-pub(super) const SAMPLED: u32 = 16;
+/// While it is in vain, the keys of one group in so many are asked for, or fewer.
+const SAMPLED: usize = 16;
 
 /// While it is in vain, probes for each key at most, beyond [`SAMPLED`].
 const PROBES: usize = 2;
@@ -48,8 +48,8 @@ pub(super) struct Sparing {
     deep: bool,
     /// Lines of the rules for a key, in [`PARTS`]; 0 before any was looked at.
     price: u64,
-    /// Of those that are not asked for.
-    turn: u32,
+    /// Keys that came, less those that groups which were asked for stand for.
+    turn: usize,
 }
 
 impl Sparing {
@@ -75,18 +75,16 @@ impl Sparing {
         self.deep
     }
 
-    /// Whether to ask so many masks for the next key.
+    /// Whether to ask so many masks for the next group, of so many keys.
     #[inline(always)]
-    pub(super) fn asks(&mut self, masks: usize) -> bool {
+    pub(super) fn asks(&mut self, masks: usize, keys: usize) -> bool {
         if !self.in_vain && !self.deep {
             return true;
         }
-        self.turn += 1;
-        let asks = self.turn >= SAMPLED && self.turn as usize >= masks / PROBES;
-        if asks {
-            self.turn = 0;
-        }
-        asks
+        self.turn += keys;
+        let left = self.turn.checked_sub(keys * SAMPLED.max(masks / PROBES));
+        self.turn = left.unwrap_or(self.turn);
+        left.is_some()
     }
 
     /// Of so many keys that were asked for so many had a megaflow, behind so many masks together. `lines` tells what the rules touch for one of the keys.
@@ -123,7 +121,7 @@ mod tests {
     fn asked(sparing: &mut Sparing, keys: usize, found: usize, depth: u64, masks: usize) -> usize {
         let mut asked = 0;
         for _ in 0..keys {
-            if sparing.asks(masks) {
+            if sparing.asks(masks, 1) {
                 asked += 1;
                 let found = usize::from(asked % 10 < found);
                 sparing.came_to(1, found, found as u64 * depth, || 20);
@@ -145,6 +143,23 @@ mod tests {
         // With room who is not found gets a megaflow.
         sparing.begin(true);
         assert_eq!([0, 10].map(|found| self::asked(&mut sparing, 1000, found, 1, 32)), [1000; 2]);
+    }
+
+    #[test]
+    fn of_groups_of_any_size_as_many_keys_are_asked_for_as_one_by_one() {
+        for group in [1, 7, 32] {
+            let mut sparing = Sparing::default();
+            sparing.came_to(256, 0, 0, || 20);
+            let asked = (0..3200).filter(|_| sparing.asks(4, group)).count();
+            assert_eq!(asked, 200, "of 3,200 groups of {group}");
+            let asked = (0..12_800).filter(|_| sparing.asks(256, group)).count();
+            assert_eq!(asked, 100, "of 12,800 groups of {group}");
+        }
+        let mut sparing = Sparing::default();
+        sparing.came_to(256, 0, 0, || 20);
+        let groups = [32, 1, 30, 2, 1];
+        let asked: usize = groups.repeat(1600).into_iter().filter(|&group| sparing.asks(4, group)).sum();
+        assert!(asked.abs_diff(66 * 100) <= 32, "{asked} of 105,600 keys");
     }
 
     #[test]

@@ -432,7 +432,8 @@ fn filters_that_all_keys_are_past_are_not_asked_again() {
     }
     let (keys, mut scratch) = ([key; GROUP], Box::<Scratch>::default());
     for from in 0..9 {
-        let (n, nowhere, _) = may_have(&masks, &keys, 0b101, (from, &[0; GROUP]), &mut scratch);
+        let (n, nowhere, _) =
+            may_have(&masks, Standing::New, &keys, 0b101, (from, &[0; GROUP]), &mut scratch);
         assert_eq!((n, nowhere), if from < 8 { (2, 0) } else { (0, 0b101) });
         assert!(scratch.asked[..n].iter().all(|asked| asked.order == from), "{from}");
     }
@@ -475,4 +476,98 @@ fn filters_tell_which_mask_a_key_is_asked_for() {
         probes
     });
     assert!(probes[1] < 2000 * 3 / 2 && probes[0] > 2000 * 3, "{probes:?}");
+}
+
+/// Sixteen networks of different lengths, and a rule that makes every decision depend on the sender's MAC address: a mask for each network.
+fn networks_and_a_sender() -> LiveRules {
+    let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
+    let sender = Match::any().exact(Field::MacSource, 0x0266_6666_6666);
+    rules.insert(Rule { matches: sender, priority: 100 }).unwrap();
+    for n in 0..16 {
+        let matches = Match::any().prefix(Field::Ipv4Destination, u128::from(16 + n) << 24, 9 + n);
+        rules.insert(Rule { matches, priority: 50 }).unwrap();
+    }
+    rules.commit();
+    rules
+}
+
+/// A flood of seven hundred megaflows for each mask: what is in use is one probe away meanwhile and afterwards, and who is new comes to have a megaflow.
+#[test]
+fn what_a_flood_leaves_is_not_asked_before_what_is_in_use() {
+    let rules = networks_and_a_sender();
+    let oracle = Oracle::new(rules.set());
+    let settings = Settings { exact: 3100, signatures: 1 << 14, megaflows: 18_600, masks: 64, filters: true };
+    let mut cache = Cache::new(settings, 5).unwrap();
+    let key = |sender: u32, port: u16| {
+        Key::ipv4(1, (16 + sender % 16) << 24 | 1, port, 2, 17)
+            .with(Field::MacSource, 0x0600_0000_0000 | u128::from(sender))
+    };
+    let mut classify = |keys: &[Key]| {
+        let (before, mut out) = (cache.counters(), vec![Rank(0); keys.len()]);
+        cache.classify(rules.snapshot(), 0, keys, &mut out);
+        keys.iter().zip(out).for_each(|(key, found)| assert_eq!(found, oracle.lookup(key), "{key:?}"));
+        cache.check().unwrap();
+        let after = cache.counters();
+        let probes = after.probes - before.probes;
+        ([after.misses - before.misses, after.exact_hits + after.signature_hits], probes, cache.megaflows())
+    };
+    let used = |port: u16| (0..100).map(|sender| key(sender, port)).collect::<Vec<_>>();
+    let mut next = 1 << 20;
+    let mut flood = || {
+        next += 1000;
+        (next - 1000..next).map(|sender| key(sender, 7)).collect::<Vec<_>>()
+    };
+    assert_eq!(classify(&used(1)).0, [100, 0]);
+    assert_eq!(classify(&used(2)).0, [0, 0]);
+    // While there is room each packet of the flood gets a megaflow, which fills its mask's filter of new ones.
+    for port in 10..22 {
+        assert_eq!(classify(&flood()).0, [1000, 0]);
+        let (missed, probes, megaflows) = classify(&used(port));
+        assert!(probes < 150, "{probes} probes of 100 keys beside {megaflows} megaflows");
+        assert_eq!(missed, [0, 0]);
+    }
+    // With little room they are asked for a sample; and somebody else comes.
+    let (mut found, mut probes) = (Vec::new(), 0);
+    for port in 30..60 {
+        let (missed, of_flood, megaflows) = classify(&flood());
+        assert_eq!(missed, [1000, 0], "beside {megaflows} megaflows");
+        let (missed, of_used, _) = classify(&used(port));
+        assert_eq!(missed, [0, 0]);
+        if port >= 40 {
+            probes += of_flood + of_used;
+            found.push(classify(&[key(100, 1)]).0[0] == 0);
+        }
+    }
+    assert!(probes < 3 * 20 * 1100, "{probes} probes of {} keys", 20 * 1100);
+    assert!(!found[0] && found[10..].iter().all(|&found| found), "{found:?}");
+}
+
+/// The first packet that finds a megaflow takes it from the new ones to the proven; and what has gone is in neither filter.
+#[test]
+fn a_megaflow_changes_filters_when_it_is_found() {
+    let rules = networks_and_a_sender();
+    let settings = Settings { exact: 0, signatures: 0, megaflows: 3100, masks: 64, filters: true };
+    let mut cache = Cache::new(settings, 5).unwrap();
+    let keys: Vec<Key> = (0..16).map(|n| Key::ipv4(1, (16 + n) << 24 | 1, 7, 2, 17)).collect();
+    let told = |cache: &Cache| {
+        let mut told = [0; Standing::ALL];
+        cache.megaflows.scan(0, usize::MAX, |key, _, state| {
+            let has = |of| cache.masks.filters(of).may_have(number_of(key), &Key(key.0));
+            let both = [Standing::Proven, Standing::New];
+            assert_eq!(both.map(has), both.map(|of| of == standing(state)));
+            told[standing(state) as usize] += 1;
+        });
+        told
+    };
+    let mut out = vec![Rank::NONE; keys.len()];
+    let after = [[0, 16], [16, 0], [16, 0]].map(|expected| {
+        cache.classify(rules.snapshot(), 0, &keys, &mut out);
+        cache.check().unwrap();
+        assert_eq!(told(&cache), expected);
+        cache.counters()
+    });
+    assert_eq!(after.map(|after| (after.misses, after.megaflow_hits)), [(16, 0), (16, 16), (16, 32)]);
+    assert_eq!(cache.maintain(rules.snapshot(), 20, 10, 1000), 16);
+    cache.check().unwrap();
+    assert_eq!((cache.masks(), told(&cache)), (0, [0, 0]));
 }

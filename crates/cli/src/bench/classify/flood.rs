@@ -10,7 +10,7 @@ use super::switch::{Plan, Ran, Subject, check_rules, run_once};
 use super::traffic::{Flood, Traffic};
 use crate::bench::report::Report;
 use crate::bench::statistics::median;
-use crate::json::{Measurement, Params};
+use crate::json::Measurement;
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
 use std::time::Duration;
@@ -73,23 +73,15 @@ pub(super) fn measure(
             println!(
                 "{name}: {before:.2} Mpps before, {flood:.2} meanwhile ({slower:.2} times slower), {after:.2} after; \
                  at {:.0} % again {recovery}; {megaflows:.0} megaflows of {masks:.0} masks at the end; the flood has taken {mib:.1} MiB; \
-                 {:.1} % of the packets meanwhile were turned away, and for {:.1} % no mask was asked",
+                 {:.1} % of the packets meanwhile were turned away, and {:.1} % were spared the masks' new megaflows, or all",
                 100.0 * RECOVERED,
                 100.0 * away,
                 100.0 * spared
             );
         }
         for (metric, values) in METRICS.into_iter().zip(&figures) {
-            let mut params = Params::new();
-            params.insert("flows".into(), plan.traffic.flows.into());
-            params.insert("rules".into(), plan.traffic.rules.into());
+            let mut params = plan.params(seconds);
             params.insert("flood".into(), (f64::from(share) / 256.0).into());
-            params.insert("seconds".into(), seconds.as_secs_f64().into());
-            params.insert("slice_ms".into(), (plan.slice.as_secs_f64() * 1e3).into());
-            params.insert("signatures".into(), plan.section.signatures.into());
-            params.insert("exact".into(), plan.section.exact.into());
-            params.insert("megaflows".into(), plan.section.megaflows.into());
-            params.insert("seed".into(), args.seed.into());
             report.line(Measurement::of("classify", "switch", name, metric, values, params))?;
         }
     }

@@ -11,7 +11,7 @@ use super::switch::{Plan, Ran, Subject, check_rules, run_once};
 use super::traffic::{Flood, TRAFFIC};
 use crate::bench::report::Report;
 use crate::bench::statistics::median;
-use crate::json::{Measurement, Params};
+use crate::json::Measurement;
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
 use std::time::Duration;
@@ -37,9 +37,8 @@ const SLICES: u32 = 40;
 /// Runs of one round: each of the three plans.
 pub(super) const RUNS: usize = 3;
 
-/// The switch in the flood; the rules alone; the recovery.
-fn plans(args: &ClassifyBench) -> [Plan; RUNS] {
-    let seconds = Duration::from_secs_f64(args.seconds * 2.0);
+/// The switch in the flood; the rules alone; the recovery. What lasts as long as the user says lasts so long.
+fn plans(args: &ClassifyBench, seconds: Duration) -> [Plan; RUNS] {
     let phase = |duration, flood| Phase { duration, flood, timed: false };
     let plan = |phases, section| Plan {
         traffic: TRAFFIC[0],
@@ -62,7 +61,8 @@ fn plans(args: &ClassifyBench) -> [Plan; RUNS] {
 }
 
 pub(super) fn measure(args: &ClassifyBench, progress: &Progress, report: &mut Report) -> Result<()> {
-    let plans = plans(args);
+    let seconds = Duration::from_secs_f64(args.seconds * 2.0);
+    let plans = plans(args, seconds);
     check_rules(&plans[0])?;
     progress.message(NAME.to_owned());
     let mut flood: [Vec<f64>; FLOOD_METRICS.len()] = Default::default();
@@ -82,21 +82,8 @@ pub(super) fn measure(args: &ClassifyBench, progress: &Progress, report: &mut Re
         let values = recovery_figures(&after, before);
         recovery.iter_mut().zip(values).for_each(|(figures, value)| figures.push(value));
     }
-    let params = |plan: &Plan| {
-        let mut params = Params::new();
-        params.insert("flows".into(), plan.traffic.flows.into());
-        params.insert("rules".into(), (plan.traffic.rules + plan.flood.rules()).into());
-        params.insert("seconds".into(), (args.seconds * 2.0).into());
-        params.insert("slice_ms".into(), (plan.slice.as_secs_f64() * 1e3).into());
-        params.insert("signatures".into(), plan.section.signatures.into());
-        params.insert("exact".into(), plan.section.exact.into());
-        params.insert("megaflows".into(), plan.section.megaflows.into());
-        params.insert("most_masks".into(), plan.section.masks.into());
-        params.insert("seed".into(), args.seed.into());
-        params
-    };
-    let line = |subject, case, metric, values: &[f64], plan| {
-        Measurement::of("classify", subject, case, metric, values, params(plan))
+    let line = |subject, case, metric, values: &[f64], plan: &Plan| {
+        Measurement::of("classify", subject, case, metric, values, plan.params(seconds))
     };
     for (metric, values) in FLOOD_METRICS.into_iter().zip(&flood) {
         report.line(line("switch", NAME, metric, values, &plans[0]))?;

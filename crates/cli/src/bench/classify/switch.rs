@@ -4,6 +4,7 @@ use super::ports::{Back, Front, Measured, PORTS, Phase, Read, Slice, Watch};
 use super::traffic::{Flood, Frames, LONGEST, Traffic};
 use crate::bench::ends::warn_unbound;
 use crate::bench::statistics::median;
+use crate::json::Params;
 use anyhow::{Context as _, Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,22 @@ impl Plan {
 
     fn frames(&self) -> Result<Frames> {
         Frames::new(self.traffic, self.flood, self.v6, self.seed)
+    }
+
+    /// What is said beside each figure of a flood, whose phases last so long.
+    pub(super) fn params(&self, seconds: Duration) -> Params {
+        let (traffic, section) = (&self.traffic, &self.section);
+        let mut params = Params::new();
+        params.insert("flows".into(), traffic.flows.into());
+        params.insert("rules".into(), (traffic.rules + self.flood.rules()).into());
+        params.insert("seconds".into(), seconds.as_secs_f64().into());
+        params.insert("slice_ms".into(), (self.slice.as_secs_f64() * 1e3).into());
+        params.insert("signatures".into(), section.signatures.into());
+        params.insert("exact".into(), section.exact.into());
+        params.insert("megaflows".into(), section.megaflows.into());
+        params.insert("most_masks".into(), section.masks.into());
+        params.insert("seed".into(), self.seed.into());
+        params
     }
 }
 
