@@ -412,6 +412,15 @@ impl LiveRules {
         other
     }
 
+    /// Lets the cross-product go, if there is one, from the next [`commit`](Self::commit) on; its memory with the commit after that. Whether there is something to commit.
+    pub fn uncross(&mut self) -> bool {
+        let other = self.snapshot().crossed.is_some();
+        if other {
+            self.staged.insert(0, Step::Cross(None));
+        }
+        other
+    }
+
     /// Takes a rule out; workers see it until the next [`commit`](Self::commit).
     pub fn remove(&mut self, id: RuleId) -> Option<Rule> {
         let rule = self.set.remove(id)?;
