@@ -482,7 +482,11 @@ impl LiveRules {
     /// A copy that nobody looks at.
     fn take_spare(&mut self) -> Snapshot {
         if self.spare.is_some() {
-            let waiting = self.publisher.collect_spinning(BRIEF);
+            let mut waiting = self.publisher.collect();
+            // More: who has not come by in the time of a commit will not do so in this one.
+            if waiting == 1 {
+                waiting = self.publisher.collect_spinning(BRIEF);
+            }
             if waiting > 0 && (waiting > MOST_COPIES || !self.snapshot().is_small()) {
                 self.waits += 1;
                 self.publisher.collect_within(PATIENCE);

@@ -123,7 +123,8 @@ fn counters(live: &Live) -> Result<bool> {
     if let Some(CrossProduct { rules, changed, worn, bytes }) = all.cross_product {
         let state = if worn { "worn: table 0 decides" } else { "of table 0" };
         let mut grid = Grid::new(&["cross-product", ">rules", ">changed since", ">KiB"]);
-        grid.row([state.to_owned(), rules.to_string(), changed.to_string(), bytes.div_ceil(1024).to_string()]);
+        let kib = bytes.div_ceil(1024);
+        grid.row([state.to_owned(), rules.to_string(), changed.to_string(), kib.to_string()]);
         grid.print("no cross-product");
     }
     Ok(true)
