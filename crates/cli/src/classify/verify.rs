@@ -125,7 +125,8 @@ impl Verify {
             }
             let asked = self.structures.contains(&Structure::Cross);
             if (asked || self.structures.is_empty()) && !checker.cross()? && asked {
-                crate::usage::complain(format_args!("tidemill: {name}: too large for a cross-product, or its rules ask for too much beside addresses"));
+                let why = "it would be too large, or its rules have too many conditions";
+                crate::usage::complain(format_args!("tidemill: {name}: no cross-product is made: {why}"));
             }
         }
         Ok(())
