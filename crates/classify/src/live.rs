@@ -8,7 +8,9 @@
 //! Two copies change places (Ramalhete and Correia's Left-Right, with the [`Domain`]'s burst boundaries in place of its reader counts).
 //! So a lookup sees the rules of one version in every table: no mixture of a rule that has come and one that has not, which
 //! patching table by table would show (a packet that is let through by a rule whose exception was inserted before it). It costs the structure's
-//! memory twice, and every change is made twice. Where a reader still looks at the spare after [`PATIENCE`], the structure is copied instead.
+//! memory twice, and every change is made twice. A commit waits only for readers of the spare, who have mostly left it since the commit before it.
+//! Where one still looks at it after [`PATIENCE`], the structure is copied instead; a small one ([`SMALL_BYTES`]) almost at once, for that takes less time than a
+//! reader that waits for a processor. Up to [`MOST_COPIES`] of these wait for their readers, 16 MiB.
 //!
 //! The first table's rules may be there as a [cross-product](crate::cross), too, which is made when its owner says so ([`LiveRules::cross`]): made once, for both copies; what
 //! changes is noted in either.
@@ -32,6 +34,15 @@ use tidemill_lookup::qsbr::{Domain, Epoch};
 
 /// How long a commit waits for readers of the spare copy.
 pub const PATIENCE: Duration = Duration::from_millis(2);
+
+/// How long of that it keeps the processor: a few of a reader's bursts, and about as long as it takes to copy a small structure.
+const BRIEF: Duration = Duration::from_micros(30);
+
+/// A structure of as many bytes is copied rather than its readers waited for any longer.
+pub const SMALL_BYTES: usize = 1 << 19;
+
+/// Copies of a small structure that readers may still look at. Beyond them a commit waits, as with a large one.
+pub const MOST_COPIES: usize = 32;
 
 /// Changes that a snapshot remembers, for caches to tell what they concern.
 pub const REMEMBERED: usize = 64;
@@ -118,6 +129,12 @@ impl Snapshot {
     #[inline]
     pub(crate) fn asks_transport(&self, table: u8) -> bool {
         self.asking.get(usize::from(table)).is_some_and(|[_, transport]| *transport > 0)
+    }
+
+    /// Whether it takes little time and room to copy it. What snapshots share does not count.
+    fn is_small(&self) -> bool {
+        let tables: usize = self.tables.iter().map(TupleSpace::bytes).sum();
+        tables + size_of::<Option<Arc<Entry>>>() * self.entries.len() <= SMALL_BYTES
     }
 
     /// Counts a rule that a table has got (`more`) or lost.
@@ -256,6 +273,7 @@ pub struct LiveRules {
     gone: VecDeque<(Epoch, RuleId)>,
     counters: Counters,
     copies: u64,
+    waits: u64,
 }
 
 impl std::fmt::Debug for LiveRules {
@@ -292,6 +310,7 @@ impl LiveRules {
             gone: VecDeque::new(),
             counters: Counters::new(most),
             copies: 0,
+            waits: 0,
         }
     }
 
@@ -318,6 +337,11 @@ impl LiveRules {
     /// How often the structure had to be copied whole: at the first commit, and when a reader was late.
     pub fn copies(&self) -> u64 {
         self.copies
+    }
+
+    /// How often a commit had to wait for readers, for [`PATIENCE`] at most.
+    pub fn waits(&self) -> u64 {
+        self.waits
     }
 
     /// Puts a rule in; workers see it after the next [`commit`](Self::commit).
@@ -388,6 +412,15 @@ impl LiveRules {
         other
     }
 
+    /// Lets the cross-product go, if there is one, from the next [`commit`](Self::commit) on; its memory with the commit after that. Whether there is something to commit.
+    pub fn uncross(&mut self) -> bool {
+        let other = self.snapshot().crossed.is_some();
+        if other {
+            self.staged.insert(0, Step::Cross(None));
+        }
+        other
+    }
+
     /// Takes a rule out; workers see it until the next [`commit`](Self::commit).
     pub fn remove(&mut self, id: RuleId) -> Option<Rule> {
         let rule = self.set.remove(id)?;
@@ -449,7 +482,15 @@ impl LiveRules {
     /// A copy that nobody looks at.
     fn take_spare(&mut self) -> Snapshot {
         if self.spare.is_some() {
-            self.publisher.collect_within(PATIENCE);
+            let mut waiting = self.publisher.collect();
+            // More: who has not come by in the time of a commit will not do so in this one.
+            if waiting == 1 {
+                waiting = self.publisher.collect_spinning(BRIEF);
+            }
+            if waiting > 0 && (waiting > MOST_COPIES || !self.snapshot().is_small()) {
+                self.waits += 1;
+                self.publisher.collect_within(PATIENCE);
+            }
         }
         self.spare.take().and_then(Arc::into_inner).unwrap_or_else(|| {
             self.behind.clear();
@@ -651,6 +692,45 @@ mod tests {
             rules.commit();
         }
         assert!(rules.copies() <= 3, "{} copies", rules.copies());
+        rules.snapshot().space().check().unwrap();
+    }
+
+    #[test]
+    fn a_small_structure_is_copied_while_a_reader_stays_and_a_large_one_is_waited_for() {
+        let domain = Domain::new();
+        let mut rules = LiveRules::new(&domain, Grouping::Exact, 20_000);
+        let (view, mut reader) = (rules.view(), domain.register());
+        let key = Key::ipv4(1, 2, 3, 4, 5);
+        let mut commits = 0;
+        let mut commit = |rules: &mut LiveRules| {
+            commits += 1;
+            rules.insert(rule(4, commits)).unwrap();
+            rules.commit();
+            // Whoever begins now sees it.
+            assert_eq!(view.get(&domain.register()).space().lookup(&key).priority(), commits);
+        };
+        for _ in 0..=MOST_COPIES {
+            commit(&mut rules);
+        }
+        assert_eq!((rules.waits(), rules.copies()), (0, MOST_COPIES as u64 + 1));
+        // As many as that and the spare may be looked at: it is not for ever.
+        commit(&mut rules);
+        assert_eq!(rules.waits(), 1);
+        reader.quiescent();
+        commit(&mut rules);
+        commit(&mut rules);
+        assert_eq!(rules.waits(), 1, "they are free again");
+        // A large one has its spare, and no other.
+        reader.quiescent();
+        for port in 5..9000 {
+            rules.insert(rule(port, 1)).unwrap();
+        }
+        commit(&mut rules);
+        assert_eq!(rules.waits(), 1);
+        commit(&mut rules);
+        assert_eq!(rules.waits(), 2);
+        reader.quiescent();
+        commit(&mut rules);
         rules.snapshot().space().check().unwrap();
     }
 

@@ -41,6 +41,9 @@ fn a_set_and_its_trace_are_verified() {
             assert_eq!([of("five fields"), of("with flags")], [1, 1], "{structure} {stage}");
         }
     }
+    let lines = folder.ok("classify verify --rules a.rules --trace a.trace --structure cross --json").json();
+    let structures: Vec<&str> = lines.iter().filter_map(|line| line["structure"].as_str()).collect();
+    assert_eq!(structures, ["oracle", "cross", "oracle", "cross"], "{lines:?}");
     let text = folder.ok("classify verify --data . --structure auto").out;
     assert!(text.contains("a (3 rules, five fields): oracle, trace: 4 checked, 0 wrong"), "{text}");
 }

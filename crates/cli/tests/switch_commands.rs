@@ -204,6 +204,20 @@ fn rules_change_while_packets_flow() {
     let counters = ask("switch counters").out;
     assert!(counters.contains("megaflow-hits") && counters.contains("tuple-space"), "{counters}");
 
+    // Rules of many masks: the first table gets a cross-product.
+    assert!(!counters.contains("cross-product"), "{counters}");
+    let mut nested = String::new();
+    for n in 0..150 {
+        let (source, destination) = (17 + n % 16, 17 + n / 16);
+        let addresses = format!("nw_src=10.170.170.170/{source},nw_dst=10.85.85.85/{destination}");
+        nested.push_str(&format!("priority={},ip,{addresses} actions=drop\n", 1000 + n));
+    }
+    folder.write("nested.flows", nested);
+    assert!(ask("switch add --file nested.flows").err.contains("150 rules new"));
+    let counters = ask("switch counters").out;
+    assert!(counters.contains("cross-product") && counters.contains("of table 0"), "{counters}");
+    assert!(ask("switch delete ip,nw_src=10.170.0.0/16,nw_dst=10.85.0.0/16").err.contains("150 rules gone"));
+
     // A file of more than a mebibyte: what a body is elsewhere.
     let mut large = String::new();
     for n in 0..12_000 {

@@ -114,8 +114,17 @@ impl<T: Send + Sync> Publisher<T> {
     }
 
     /// The same, again and again until none waits or so much time has passed. Readers never wait for this; it waits for
-    /// them.
+    /// them. Others get the processor meanwhile: a reader, too, that has been waiting for it.
     pub fn collect_within(&mut self, patience: Duration) -> usize {
+        self.collect_until(patience, std::thread::yield_now)
+    }
+
+    /// The same without giving the processor away, which may be for as long as the scheduler likes: for a time that is short beside that.
+    pub fn collect_spinning(&mut self, patience: Duration) -> usize {
+        self.collect_until(patience, std::hint::spin_loop)
+    }
+
+    fn collect_until(&mut self, patience: Duration, pause: fn()) -> usize {
         if self.retired.is_empty() {
             return 0;
         }
@@ -125,7 +134,7 @@ impl<T: Send + Sync> Publisher<T> {
             if waiting == 0 || start.elapsed() >= patience {
                 return waiting;
             }
-            std::thread::yield_now();
+            pause();
         }
     }
 

@@ -23,7 +23,8 @@ pub struct SwitchSection {
     /// How rules are grouped into hash tables: `tuple-space` has one for each mask, `tuple-merge` a few with narrower masks, for rules of many different
     /// masks. `auto`: for each table of rules the one that is cheaper for them, when they are loaded and when they have become twice as many or half as
     /// many; `tidemill switch counters` says which. Where the first table's rules suit it, `auto` also makes a cross-product of their addresses, of about 64 MiB at
-    /// most (twice that once it was made anew, until rules change again), by which packets are decided that no cache knows.
+    /// most (200 MiB while it is made; twice as much as before once it was made anew, until rules change again), by which packets are decided that no cache knows; `switch counters`
+    /// has its rules and its memory.
     pub classifier: Classifier,
     /// Exact matches that each worker keeps, where megaflows take more than three lookups or so; 0 for none.
     pub exact: usize,

@@ -8,6 +8,7 @@ use crate::would::Would;
 use std::io::BufRead;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tidemill_burst::DropReason;
 use tidemill_classify::cache::{Cache, CacheError};
 use tidemill_classify::flows::{
@@ -54,6 +55,22 @@ const LOOK_NS: u64 = 250_000_000;
 
 /// When a rule came that no round has seen.
 const NOT_YET: u64 = 0;
+
+/// Making a cross-product anew holds changes of rules up for as long as it takes: many times as long passes between two.
+const PACE: u32 = 10;
+
+/// The cross-product of the first table's rules: what packets are decided by that no cache knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CrossProduct {
+    /// Rules that it was made of.
+    pub rules: usize,
+    /// Rules of these that have gone since, and rules that have come.
+    pub changed: usize,
+    /// Whether these are so many that the table's hash tables decide until it is made anew.
+    pub worn: bool,
+    /// Its memory.
+    pub bytes: usize,
+}
 
 /// A rule with its numbers.
 #[derive(Debug, Clone)]
@@ -108,6 +125,8 @@ pub struct SwitchControl {
     now_ns: u64,
     /// Rules have come since then: what time it was is known with the next round.
     timeless: bool,
+    /// A cross-product is made anew from then on.
+    renew_from_ns: u64,
 }
 
 impl SwitchControl {
@@ -156,6 +175,7 @@ impl SwitchControl {
             boards,
             now_ns: 0,
             timeless: true,
+            renew_from_ns: 0,
         };
         control.load_section()?;
         Ok(control)
@@ -246,6 +266,13 @@ impl SwitchControl {
     pub fn classifiers(&self) -> Vec<(u8, usize, &'static str)> {
         let with_rules = self.book.groupings().filter(|(_, rules, _)| *rules > 0);
         with_rules.map(|(table, rules, grouping)| (table, rules, grouping.name())).collect()
+    }
+
+    /// The cross-product of the first table's rules, if there is one.
+    pub fn cross_product(&self) -> Option<CrossProduct> {
+        let crossed = self.book.crossed()?;
+        let (rules, changed) = (crossed.rules(), crossed.changed());
+        Some(CrossProduct { rules, changed, worn: crossed.is_worn(), bytes: crossed.bytes() })
     }
 
     /// Bytes that a text of rules may have: 256 for each rule that there can be, and a mebibyte for groups and meters.
@@ -345,7 +372,7 @@ impl SwitchControl {
         self.book.flows().len()
     }
 
-    /// One round: rules whose time is over go, and what the rules are looked up by is made anew if it is worn and they have come to rest. Whether a rule has gone.
+    /// One round: rules whose time is over go, and a worn cross-product is made anew ([`Pipeline::renew`]), which takes no more than a tenth of the time. Whether a rule has gone.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         // Rules never go before their time: those that have come since the last round count from now.
         if std::mem::take(&mut self.timeless) {
@@ -361,10 +388,20 @@ impl SwitchControl {
             self.book.commit();
             self.choose(false);
         }
-        if self.section.classifier == Classifier::Auto && self.book.renew() {
-            self.book.commit();
+        if self.section.classifier == Classifier::Auto {
+            self.renew(now_ns);
         }
         !gone.is_empty()
+    }
+
+    fn renew(&mut self, now_ns: u64) {
+        let start = Instant::now();
+        if self.book.renew(now_ns, now_ns >= self.renew_from_ns) {
+            self.book.commit();
+        }
+        // In vain or not, it took this long, and ended as much later.
+        let rest_ns = (start.elapsed() * (PACE + 1)).as_nanos() as u64;
+        self.renew_from_ns = self.renew_from_ns.max(now_ns.saturating_add(rest_ns));
     }
 
     /// Takes another configuration: all of it or, with what is wrong, nothing. The file of rules is read again, and rules that are not in it go;

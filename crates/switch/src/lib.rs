@@ -17,6 +17,6 @@ pub mod vlan;
 mod would;
 
 pub use config::{SwitchError, SwitchSection};
-pub use control::{MOST_SIGNATURES, ShownFlow, SwitchControl, Traced, TracedStep};
+pub use control::{CrossProduct, MOST_SIGNATURES, ShownFlow, SwitchControl, Traced, TracedStep};
 pub use counters::{Counter, Counters};
 pub use node::{IDLE_S, SWEPT, graph, graph_timed};

@@ -587,6 +587,41 @@ fn rules_choose_their_classifier() {
 }
 
 #[test]
+fn the_first_tables_cross_product_is_shown_and_made_anew() {
+    let ports = PORTS.map(str::to_owned);
+    let text = |numbers: std::ops::Range<u32>| -> String {
+        let rule = |n: u32| {
+            let (source, destination) = (17 + n % 16, 17 + n / 16);
+            let addresses = format!("nw_src=10.170.170.170/{source},nw_dst=10.85.85.85/{destination}");
+            format!("priority={n},ip,{addresses} actions=wan\n")
+        };
+        numbers.map(rule).collect()
+    };
+    let made = |section: &str| {
+        let section = toml::from_str(section).unwrap();
+        let mut control = SwitchControl::new(&section, &ports, 1, &Domain::new(), 9).unwrap();
+        assert_eq!(control.cross_product(), None, "of one rule");
+        control.load(text(0..150).as_bytes(), "test", true).unwrap();
+        control
+    };
+    assert_eq!(made("classifier = \"tuple-space\"").cross_product(), None);
+    let mut control = made("");
+    let product = control.cross_product().unwrap();
+    assert_eq!((product.rules, product.changed, product.worn), (150, 0, false));
+    assert!(product.bytes > 4 * 2 * 65_536, "{product:?}");
+    control.poll(START);
+    control.load(text(150..220).as_bytes(), "test", false).unwrap();
+    for now_ns in [START + SECOND, START + SECOND * 3 / 2] {
+        control.poll(now_ns);
+        let product = control.cross_product().unwrap();
+        assert_eq!((product.rules, product.worn), (150, true), "rules have come just now: {product:?}");
+    }
+    control.poll(START + 100 * SECOND);
+    let product = control.cross_product().unwrap();
+    assert_eq!((product.rules, product.changed, product.worn), (220, 0, false));
+}
+
+#[test]
 fn groups_and_meters_go_with_their_rules() {
     let rules = "group_id=7,type=all,bucket=wan\nmeter=1,pktps,band=type=drop,rate=5\n\
                  priority=3 actions=meter:1,group:7\npriority=2 actions=meter:1,wan\npriority=1 actions=normal\n";

@@ -21,9 +21,15 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Every port.
-    pub(super) fn has_every_port(&self) -> bool {
-        self.span == u32::MAX
+    /// The first and the last destination port.
+    pub(super) fn destinations(&self) -> [u16; 2] {
+        let first = self.first as u16;
+        [first, first + self.span as u16]
+    }
+
+    /// Every port; of sources alone, where the destinations are those of a service.
+    pub(super) fn has_every_port(&self, served: bool) -> bool {
+        self.span >> 16 == 0xffff && (served || self.span == u32::MAX)
     }
 }
 

@@ -1,8 +1,10 @@
-//! Making a cross-product: classes of 16 bits, of addresses, and a list for each pair of those.
+//! Making a cross-product: classes of 16 bits, of addresses, and a list for each pair of those. It is made of sets of rules, a bit for each, 32 MiB of them at most for
+//! either half of an address, for each address, and for the services: with the lists' table no more than 200 MiB at once.
 
 use super::block::{Block, Part};
 use super::class::{Classes, STRIDE, Set, words};
 use super::condition::Conditions;
+use super::service::{MOST_SERVED, Services};
 use super::{Address, Cross};
 use crate::rule::Match;
 use hashbrown::HashMap;
@@ -11,8 +13,10 @@ use hashbrown::HashMap;
 pub const MOST_LISTS: usize = 1 << 23;
 /// The most blocks of all lists, at 128 bytes each.
 pub const MOST_BLOCKS: usize = 1 << 17;
-/// The most rules without addresses: they are looked at for every key.
+/// The most rules without addresses.
 pub const MOST_EVERYWHERE: usize = 128;
+/// As many of them, two blocks, are in every list, if there is room: more make every list longer, and are looked at by themselves.
+const FEW_EVERYWHERE: usize = 16;
 /// Words of rules that are compared for all pairs.
 const MOST_COMPARED: usize = 1 << 30;
 /// Rules that are looked at for all pairs, however few of them come to be in lists.
@@ -26,6 +30,11 @@ struct Lists {
 }
 
 impl Lists {
+    /// Whether one of them takes more than one block.
+    fn has_long(&self) -> bool {
+        self.blocks.len() > self.known.len()
+    }
+
     /// Where a list begins. `None`: there is no room.
     fn place(&mut self, numbers: &[u32], parts: &[Option<Part>]) -> Option<u32> {
         if let Some(&first) = self.known.get(numbers) {
@@ -45,9 +54,15 @@ struct Numbers<'a> {
     list: Vec<u32>,
     /// Conditions of which every packet has an earlier match.
     settled: u64,
+    /// Whether a list is of one service.
+    served: bool,
 }
 
-impl Numbers<'_> {
+impl<'a> Numbers<'a> {
+    fn new(parts: &'a [Option<Part>], conditions: &'a Conditions) -> Self {
+        Numbers { parts, conditions, list: Vec::new(), settled: 0, served: false }
+    }
+
     fn begin(&mut self) {
         self.list.clear();
         self.settled = 0;
@@ -60,7 +75,7 @@ impl Numbers<'_> {
             return;
         }
         self.list.push(number);
-        if part.has_every_port() {
+        if part.has_every_port(self.served) {
             self.settled |= self.conditions.within[usize::from(part.condition)];
         }
     }
@@ -81,24 +96,115 @@ impl Cross {
         };
         let (source, sources) = Address::new(half(48)?, half(32)?)?;
         let (destination, destinations) = Address::new(half(16)?, half(0)?)?;
-        let mut lists = Lists { blocks: Vec::new(), known: HashMap::new() };
-        let mut numbers = Numbers { parts: &parts, conditions: &conditions, list: Vec::new(), settled: 0 };
-        let of_pairs = pairs(&sources, &destinations, &mut numbers, &mut lists)?;
-        numbers.begin();
+        let of_address = destinations.len();
+        let mut numbers = Numbers::new(&parts, &conditions);
         rules.iter().zip(0..).filter(|(rule, _)| rule.mask().0[0] == 0).for_each(|(_, i)| numbers.add(i));
-        if numbers.list.len() > MOST_EVERYWHERE {
+        let everywhere = std::mem::take(&mut numbers.list);
+        if everywhere.len() > MOST_EVERYWHERE {
             return None;
         }
-        let everywhere = lists.place(&numbers.list, &parts)?;
+        let product = Product::of([sources, destinations], &everywhere, &mut numbers)?;
         Some(Cross {
             source,
             destination,
-            lists: of_pairs,
-            columns: destinations.len(),
-            blocks: lists.blocks,
-            everywhere,
+            services: product.services,
+            served: product.columns / of_address,
+            lists: product.heads,
+            columns: product.columns,
+            blocks: product.lists.blocks,
+            everywhere: product.everywhere,
             conditions,
         })
+    }
+}
+
+/// A list for each pair of classes: of sources, and of destinations or those with a service.
+struct Product {
+    /// Row by row, where a pair's list begins.
+    heads: Vec<u32>,
+    columns: usize,
+    lists: Lists,
+    /// The class of each destination port; empty: all are of one.
+    services: Box<[u16]>,
+    /// The list of the rules without addresses, where they are in no other.
+    everywhere: Option<u32>,
+}
+
+impl Product {
+    /// Of the rules of each class of addresses, in which those without addresses are not.
+    fn of(
+        [mut sources, mut destinations]: [Vec<Set>; 2],
+        everywhere: &[u32],
+        numbers: &mut Numbers<'_>,
+    ) -> Option<Self> {
+        toggle(&mut sources, everywhere);
+        toggle(&mut destinations, everywhere);
+        let few = everywhere.len() <= FEW_EVERYWHERE;
+        let plain = few.then(|| Product::new(&sources, &destinations, numbers)).flatten();
+        if plain.as_ref().is_some_and(|plain| !plain.lists.has_long()) {
+            return plain;
+        }
+        let best = Product::served(&sources, &destinations, numbers).or(plain);
+        if best.is_some() || everywhere.is_empty() {
+            return best;
+        }
+        toggle(&mut sources, everywhere);
+        toggle(&mut destinations, everywhere);
+        let mut plain = Product::new(&sources, &destinations, numbers)?;
+        plain.everywhere = Some(plain.lists.place(everywhere, numbers.parts)?);
+        Some(plain)
+    }
+
+    /// With services, if that is not too large.
+    fn served(sources: &[Set], destinations: &[Set], numbers: &mut Numbers<'_>) -> Option<Self> {
+        let words = sources.first().map_or(0, |set| set.len());
+        let most = MOST_SERVED / (sources.len() * destinations.len());
+        let services = Services::of(numbers.parts, words, most)?;
+        let destinations = services.within(destinations)?;
+        numbers.served = true;
+        let made = Product::new(sources, &destinations, numbers);
+        numbers.served = false;
+        Some(Product { services: services.of, ..made? })
+    }
+
+    /// Of the rules that are in both classes. `None`: there would be too many.
+    fn new(sources: &[Set], destinations: &[Set], numbers: &mut Numbers<'_>) -> Option<Self> {
+        let (pairs, words) = (sources.len() * destinations.len(), sources.first().map_or(0, |set| set.len()));
+        if pairs > MOST_LISTS || pairs * words > MOST_COMPARED {
+            return None;
+        }
+        if looked_at(sources, destinations, words) > MOST_LOOKED_AT {
+            return None;
+        }
+        let mut lists = Lists { blocks: Vec::new(), known: HashMap::new() };
+        let (mut heads, columns) = (Vec::with_capacity(pairs), destinations.len());
+        for source in sources {
+            for destination in destinations {
+                numbers.begin();
+                let [source, destination] = [source, destination].map(|set| set.as_chunks::<STRIDE>().0);
+                for (i, (source, destination)) in source.iter().zip(destination).enumerate() {
+                    let both: [u64; STRIDE] = std::array::from_fn(|word| source[word] & destination[word]);
+                    if both == [0; STRIDE] {
+                        continue;
+                    }
+                    for (mut rules, word) in both.into_iter().zip(i * STRIDE..) {
+                        while rules != 0 {
+                            numbers.add(word as u32 * 64 + rules.trailing_zeros());
+                            rules &= rules - 1;
+                        }
+                    }
+                }
+                heads.push(lists.place(&numbers.list, numbers.parts)?);
+            }
+        }
+        Some(Product { heads, columns, lists, services: Box::default(), everywhere: None })
+    }
+}
+
+/// Puts rules into sets that have none of them, or takes them out of sets that have all of them.
+fn toggle(sets: &mut [Set], rules: &[u32]) {
+    for set in sets {
+        rules.iter().for_each(|&rule| set[rule as usize / 64] ^= 1 << (rule % 64));
     }
 }
 
@@ -118,41 +224,4 @@ fn looked_at(sources: &[Set], destinations: &[Set], words: usize) -> usize {
     };
     let of_each = classes(sources).into_iter().zip(classes(destinations));
     of_each.map(|(sources, destinations)| sources * destinations).sum()
-}
-
-/// Of each pair of classes, row by row: where the list of the rules that are in both begins.
-fn pairs(
-    sources: &[Set],
-    destinations: &[Set],
-    numbers: &mut Numbers<'_>,
-    lists: &mut Lists,
-) -> Option<Vec<u32>> {
-    let (pairs, words) = (sources.len() * destinations.len(), sources.first().map_or(0, |set| set.len()));
-    if pairs > MOST_LISTS || pairs * words > MOST_COMPARED {
-        return None;
-    }
-    if looked_at(sources, destinations, words) > MOST_LOOKED_AT {
-        return None;
-    }
-    let mut of_pairs = Vec::with_capacity(pairs);
-    for source in sources {
-        for destination in destinations {
-            numbers.begin();
-            let [source, destination] = [source, destination].map(|set| set.as_chunks::<STRIDE>().0);
-            for (i, (source, destination)) in source.iter().zip(destination).enumerate() {
-                let both: [u64; STRIDE] = std::array::from_fn(|word| source[word] & destination[word]);
-                if both == [0; STRIDE] {
-                    continue;
-                }
-                for (mut rules, word) in both.into_iter().zip(i * STRIDE..) {
-                    while rules != 0 {
-                        numbers.add(word as u32 * 64 + rules.trailing_zeros());
-                        rules &= rules - 1;
-                    }
-                }
-            }
-            of_pairs.push(lists.place(&numbers.list, numbers.parts)?);
-        }
-    }
-    Some(of_pairs)
 }

@@ -12,7 +12,7 @@ const VALUES: usize = 1 << 16;
 const MOST_FITTING: usize = 1 << 21;
 const MOST_MASKS: usize = 64;
 /// Words that the rules of all classes may take, and that may be joined for the pairs of an address.
-const MOST_WORDS: usize = 1 << 22;
+pub(super) const MOST_WORDS: usize = 1 << 22;
 const MOST_JOINED: usize = 1 << 28;
 
 /// Rules by number, a bit for each.

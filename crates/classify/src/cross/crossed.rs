@@ -106,11 +106,26 @@ impl Crossed {
 
     /// Whether so much has changed since it was made that the tuple space answers.
     pub fn is_worn(&self) -> bool {
-        let (gone, came) = self.changes();
-        gone + came > FEW.max(self.ranks.len() / PART)
+        self.changed() > FEW.max(self.ranks.len() / PART)
+    }
+
+    /// Whether more than half of it has changed: hardly ever do so many rules come back.
+    pub fn is_outlived(&self) -> bool {
+        2 * self.changed() > self.ranks.len()
+    }
+
+    /// Rules that it was made of.
+    pub fn rules(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// How many of them have gone, and how many have come since; those over IPv6 addresses do not count.
+    pub fn changed(&self) -> usize {
+        self.gone + self.came
     }
 
     /// Rules of the base that have gone, and rules that have come, but for those over IPv6 addresses.
+    #[cfg(test)]
     pub(super) fn changes(&self) -> (usize, usize) {
         (self.gone, self.came)
     }

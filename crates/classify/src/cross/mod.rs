@@ -6,6 +6,7 @@
 //! source:       high 16 bits --table--> class \
 //!               low 16 bits  --table--> class  > class of the source     \
 //! destination:  likewise                         class of the destination > first block of a list
+//! service:      destination port --table--> class (where there are some)  /
 //! list:         the rules with such addresses, the first match first, 8 to a block: port ranges, a condition, the rule's number
 //! everywhere:   another list, of the rules that ask for no address: for every key, where it may have an earlier rule
 //! ```
@@ -14,11 +15,14 @@
 //!   over an address will do, prefix or not.
 //! * A **condition** is what a rule asks for beside addresses and ranges (ethertype, protocol, flags, in-port, ...). There are 64 different ones at
 //!   most; which of them a key meets is one word, made once for each key.
+//! * Rules without addresses are in every list, where they are 16 at most and there is room for that; there is no list everywhere then.
+//! * Where a list is longer than a block, **services** tell lists apart, too, if there are no more than [`MOST_SERVED`] of them with that: classes of destination
+//!   ports, which the same rules' ranges have. Then the rules without addresses are in them, however many they are.
 //! * Of rules over IPv6 addresses none is in it: [`Crossed`] asks a tuple space for those keys, too.
 //!
 //! | cost of | lines of 64 bytes |
 //! |---|---|
-//! | a lookup | 4 of tables of 128 KiB each, one for each address, one of the lists' table, two for each block of 8 rules |
+//! | a lookup | 4 of tables of 128 KiB each (5 with services), one for each address, one of the lists' table, two for each block of 8 rules |
 //! | a change | none here: a cross-product is made, and does not change. [`Crossed`] keeps account of what has changed since |
 //! | a build | all pairs of classes: [`MOST_PAIRS`] for an address, [`MOST_LISTS`] of addresses. What would be larger is not made |
 //!
@@ -30,6 +34,7 @@ mod build;
 mod class;
 mod condition;
 mod crossed;
+mod service;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[allow(unsafe_code)]
 mod simd;
@@ -40,6 +45,7 @@ pub use build::{MOST_BLOCKS, MOST_EVERYWHERE, MOST_LISTS};
 pub use class::MOST_PAIRS;
 pub use condition::MOST_CONDITIONS;
 pub use crossed::{Crossed, LEAST};
+pub use service::MOST_SERVED;
 
 use crate::key::Key;
 use crate::turned::GROUP;
@@ -91,13 +97,17 @@ impl Address {
 struct Cross {
     source: Address,
     destination: Address,
-    /// By the classes of source and destination: where their list begins.
+    /// The class of each destination port; empty: all are of one.
+    services: Box<[u16]>,
+    /// Their classes.
+    served: usize,
+    /// By the classes of source, destination and service: where their list begins.
     lists: Vec<u32>,
-    /// Classes of destinations.
+    /// Classes of destinations, times those of services.
     columns: usize,
     blocks: Vec<Block>,
-    /// Where the list of rules without addresses begins.
-    everywhere: u32,
+    /// Where the list of rules without addresses begins, if they are in no other.
+    everywhere: Option<u32>,
     conditions: Conditions,
 }
 
@@ -120,8 +130,10 @@ impl Cross {
         self.heads(keys, &mut heads);
         for ((key, head), out) in keys.iter().zip(heads).zip(out) {
             let (ports, met) = (ports(key), self.conditions.met(key));
-            let found = self.walk(head, NO_RULE, ports, met);
-            *out = self.walk(self.everywhere, found, ports, met);
+            *out = self.walk(head, NO_RULE, ports, met);
+            if let Some(everywhere) = self.everywhere {
+                *out = self.walk(everywhere, *out, ports, met);
+            }
         }
     }
 
@@ -135,8 +147,9 @@ impl Cross {
             self.destination.prefetch(place[1]);
         }
         let mut entries = [0; GROUP];
-        for ((entry, place), _) in entries.iter_mut().zip(places).zip(keys) {
-            *entry = self.source.class(place[0]) * self.columns + self.destination.class(place[1]);
+        for ((entry, place), key) in entries.iter_mut().zip(places).zip(keys) {
+            let column = self.destination.class(place[1]) * self.served + self.service(key);
+            *entry = self.source.class(place[0]) * self.columns + column;
             prefetch_read(self.lists.as_ptr().wrapping_add(*entry));
         }
         for ((head, entry), _) in heads.iter_mut().zip(entries).zip(keys) {
@@ -145,6 +158,12 @@ impl Cross {
             prefetch_read(block);
             prefetch_read(block.cast::<u8>().wrapping_add(64));
         }
+    }
+
+    #[inline(always)]
+    fn service(&self, key: &Key) -> usize {
+        let port = ports(key) as u16;
+        self.services.get(usize::from(port)).map_or(0, |&class| usize::from(class))
     }
 
     /// The first rule of a list that matches, if that is less than `best`, else `best`.
@@ -171,7 +190,7 @@ impl Cross {
         let (mut heads, mut blocks) = ([0; GROUP], 0);
         self.heads(std::slice::from_ref(key), &mut heads);
         let (ports, met, mut best) = (ports(key), self.conditions.met(key), NO_RULE);
-        for head in [heads[0], self.everywhere] {
+        for head in [Some(heads[0]), self.everywhere].into_iter().flatten() {
             for block in &self.blocks[head as usize..] {
                 if block.number[0] >= best {
                     break;
@@ -189,7 +208,8 @@ impl Cross {
 
     fn bytes(&self) -> usize {
         let blocks = self.blocks.len() * size_of::<Block>();
-        self.source.bytes() + self.destination.bytes() + 4 * self.lists.len() + blocks
+        let ports = 2 * self.services.len();
+        self.source.bytes() + self.destination.bytes() + ports + 4 * self.lists.len() + blocks
     }
 }
 

@@ -30,8 +30,10 @@ fn find(cross: &Cross, keys: &[Key], out: &mut [u32; GROUP]) {
     for ((key, head), out) in keys.iter().zip(heads).zip(out) {
         let ports = _mm256_set1_epi32(ports(key) as i32);
         let met = _mm512_set1_epi64(met(&cross.conditions, key) as i64);
-        let found = walk(cross, head, NO_RULE, ports, met);
-        *out = walk(cross, cross.everywhere, found, ports, met);
+        *out = walk(cross, head, NO_RULE, ports, met);
+        if let Some(everywhere) = cross.everywhere {
+            *out = walk(cross, everywhere, *out, ports, met);
+        }
     }
 }
 

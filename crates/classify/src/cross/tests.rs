@@ -76,17 +76,39 @@ fn small_sets_and_none_at_all_are_taken() {
 }
 
 #[test]
-fn a_thousand_ranges_over_one_address_are_one_list() {
+fn a_thousand_ranges_over_one_address_are_a_list_each_of_destinations_and_one_of_sources() {
     let address = Match::any().exact(Field::Ipv4Source, 0x0a00_0001);
-    let range = |i: u16| address.port_range(Side::Destination, 40 * i..=40 * i + 30);
-    let rules = in_order((0..1000).map(range));
-    let set = RuleSet::from_list(&rules);
-    let crossed = Crossed::build(&space(&set)).unwrap();
-    let asked: Vec<Key> = (0..40_000).step_by(7).map(|port| Key::ipv4(0x0a00_0001, 3, 9, port, 6)).collect();
-    compare(&crossed, &set, &asked);
     // The others are looked at before the last.
-    assert_eq!(crossed.lines(&rules[999].matches.first_key()), 3 + 2 * 125);
-    assert_eq!(crossed.lines(&Key::ipv4(0x0a00_0002, 3, 9, 40, 6)), 3, "no rule of that address");
+    for (side, blocks) in [(Side::Destination, 1), (Side::Source, 125)] {
+        let range = |i: u16| address.port_range(side, 40 * i..=40 * i + 30);
+        let rules = in_order((0..1000).map(range));
+        let set = RuleSet::from_list(&rules);
+        let crossed = Crossed::build(&space(&set)).unwrap();
+        let key = |port| Key::ipv4(0x0a00_0001, 3, port, 40_000 - port, 6);
+        compare(&crossed, &set, &(0..40_000).step_by(7).map(key).collect::<Vec<Key>>());
+        assert_eq!(crossed.lines(&rules[999].matches.first_key()), 3 + 2 * blocks);
+        assert_eq!(crossed.lines(&Key::ipv4(0x0a00_0002, 3, 40, 40, 6)), 3, "no rule of that address");
+    }
+}
+
+#[test]
+fn rules_without_addresses_are_looked_at_by_themselves_where_they_would_make_lists_long() {
+    let made = |ports: u16, hosts: u32| {
+        let ports = (0..ports).map(|port| Match::any().exact(Field::DestinationPort, port.into()));
+        let sides = [Field::Ipv4Source, Field::Ipv4Destination];
+        let hosts = (0..hosts).flat_map(|i| sides.map(|side| Match::any().exact(side, i.into())));
+        let rules = in_order(ports.chain(hosts).chain([Match::any()]));
+        let set = RuleSet::from_list(&rules);
+        let crossed = Crossed::build(&space(&set)).unwrap();
+        let mut asked = keys(&rules, 9);
+        asked.extend((0..60).map(|i| Key::ipv4(i % 7, i % 11, 9, i as u16, 6)));
+        compare(&crossed, &set, &asked);
+        // Of a host, behind all that ask for a port.
+        crossed.lines(&Key::ipv4(7, 1_000_000, 9, 5000, 6))
+    };
+    assert_eq!(made(5, 100), 3 + 2, "few, and in each list");
+    assert_eq!(made(30, 100), 3 + 2 + 2 * 4, "a list of their own: with services lists would be too many");
+    assert_eq!(made(30, 20), 3 + 2, "told apart by services");
 }
 
 #[test]

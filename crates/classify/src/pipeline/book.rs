@@ -3,6 +3,7 @@
 //! All changes are staged until [`Pipeline::commit`], which publishes them as one version. Time is handed in, nanoseconds.
 
 use super::action::{Action, Instructions, Output, SETTABLE};
+use super::choose::Renewal;
 use super::group::{Group, Meter, Shared};
 use super::order::{self, BEHIND};
 use super::{Entry, PipelineOracle};
@@ -205,8 +206,7 @@ pub struct Pipeline {
     pub(super) rules: LiveRules,
     /// Rules of each table when its grouping was last chosen.
     pub(super) looked: Vec<usize>,
-    /// The version when [`renew`](Pipeline::renew) was last called.
-    pub(super) seen: u64,
+    pub(super) renewal: Renewal,
     flows: BTreeMap<RuleId, Flow>,
     /// Rules by what OpenFlow takes for the same one.
     by_match: HashMap<Likeness, RuleId>,
@@ -231,7 +231,7 @@ impl Pipeline {
         Pipeline {
             rules: LiveRules::with_tables(domain, settings.grouping, settings.rules, settings.tables),
             looked: vec![0; settings.tables.into()],
-            seen: 0,
+            renewal: Renewal::default(),
             flows: BTreeMap::new(),
             by_match: HashMap::new(),
             timed: BTreeSet::new(),

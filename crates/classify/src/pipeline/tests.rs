@@ -353,6 +353,7 @@ fn a_cross_product_has_to_be_better_than_the_grouping_that_is_chosen() {
 
 #[test]
 fn a_cross_product_is_made_anew_when_rules_come_to_rest() {
+    const S: u64 = 1_000_000_000;
     let domain = Domain::new();
     let mut book = pipeline(&domain, 10_000);
     let add_all = |book: &mut Pipeline, from: u32, to: u32| {
@@ -369,18 +370,33 @@ fn a_cross_product_is_made_anew_when_rules_come_to_rest() {
     assert!(book.choose_groupings(true));
     book.commit();
     assert_eq!(crossed(&book), Some(false));
-    assert!(!book.renew(), "nothing is worn");
+    assert!(!book.renew(S, true), "nothing is worn");
     add_all(&mut book, 150, 200);
-    assert!(!book.renew() && !book.renew());
+    assert!(!book.renew(2 * S, true) && !book.renew(9 * S, true));
     add_all(&mut book, 200, 216);
     assert_eq!(crossed(&book), Some(true));
-    assert!(!book.renew(), "rules have come since");
+    assert!(!book.renew(10 * S, true) && !book.renew(11 * S - 1, true), "rules have come since");
+    assert!(!book.renew(11 * S, false), "the last has just been made");
     let version = book.snapshot().version();
-    assert!(book.renew());
+    assert!(book.renew(11 * S, true));
     assert_eq!(book.commit(), version + 1);
     assert_eq!(crossed(&book), Some(false));
-    book.snapshot().crossed().unwrap().check(book.snapshot().space()).unwrap();
-    assert!(!book.renew() && !book.renew());
+    book.crossed().unwrap().check(book.snapshot().space()).unwrap();
+    assert!(!book.renew(12 * S, true) && !book.renew(20 * S, true));
+    // Rules come all the time: while another may not be made, one that is of no use goes.
+    add_all(&mut book, 216, 300);
+    assert!(!book.renew(21 * S, true), "it may come back");
+    assert_eq!((book.crossed().unwrap().rules(), book.crossed().unwrap().changed()), (216, 84));
+    add_all(&mut book, 300, 330);
+    assert!(book.renew(22 * S, false));
+    book.commit();
+    assert_eq!(crossed(&book), None);
+    add_all(&mut book, 330, 331);
+    assert!(!book.renew(23 * S, false));
+    assert!(book.renew(23 * S, true), "without rest");
+    book.commit();
+    assert_eq!(crossed(&book), Some(false));
+    assert!(!book.renew(24 * S, true) && !book.renew(30 * S, true));
 }
 
 #[test]

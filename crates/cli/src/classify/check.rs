@@ -257,12 +257,12 @@ impl<'a> Checker<'a> {
         self.report(stage)
     }
 
-    /// Every header by a cross-product, with vectors and without, if the set can be made into one.
-    pub(super) fn cross(&mut self) -> Result<()> {
+    /// Every header by a cross-product, with vectors and without, if the set can be made into one; whether it can.
+    pub(super) fn cross(&mut self) -> Result<bool> {
         let mut stage = Stage::new(Crossed::NAME, "lookup");
         let space = TupleSpace::build(&self.set, Grouping::Merged);
         let start = Instant::now();
-        let Some(crossed) = Crossed::build(&space) else { return Ok(()) };
+        let Some(crossed) = Crossed::build(&space) else { return Ok(false) };
         let built = start.elapsed().as_secs_f64();
         let mut lines = 0;
         let mut found = vec![Rank::NONE; self.keys.len()];
@@ -281,7 +281,8 @@ impl<'a> Checker<'a> {
         for (name, value) in [("lines", lines), ("build_s", built)] {
             stage.shape.insert(name.into(), json::significant(value).into());
         }
-        self.report(stage)
+        self.report(stage)?;
+        Ok(true)
     }
 
     /// Masks: headers that agree in them are decided alike.

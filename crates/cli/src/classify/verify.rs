@@ -53,6 +53,8 @@ enum Structure {
     TupleMerge,
     /// The one that is chosen by the set
     Auto,
+    /// A cross-product of addresses, of sets that are not too large for one
+    Cross,
 }
 
 pub(super) fn run(args: &Verify) -> Result<bool> {
@@ -121,8 +123,10 @@ impl Verify {
                 checker.masks(grouping)?;
                 checker.changes(grouping, self.changes)?;
             }
-            if self.structures.is_empty() {
-                checker.cross()?;
+            let asked = self.structures.contains(&Structure::Cross);
+            if (asked || self.structures.is_empty()) && !checker.cross()? && asked {
+                let why = "it would be too large, or its rules have too many conditions";
+                crate::usage::complain(format_args!("tidemill: {name}: no cross-product is made: {why}"));
             }
         }
         Ok(())
@@ -133,11 +137,12 @@ impl Verify {
             return Grouping::ALL.to_vec();
         }
         let of = |structure: &Structure| match structure {
-            Structure::TupleSpace => Grouping::Exact,
-            Structure::TupleMerge => Grouping::Merged,
-            Structure::Auto => set.chosen(),
+            Structure::TupleSpace => Some(Grouping::Exact),
+            Structure::TupleMerge => Some(Grouping::Merged),
+            Structure::Auto => Some(set.chosen()),
+            Structure::Cross => None,
         };
-        let mut groupings: Vec<Grouping> = self.structures.iter().map(of).collect();
+        let mut groupings: Vec<Grouping> = self.structures.iter().filter_map(of).collect();
         groupings.dedup();
         groupings
     }

@@ -8,8 +8,8 @@ use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use tidemill_control::schema::Done;
 use tidemill_control::schema::switch::{
-    Counters, Flows, FlowsDelete, FlowsLoad, FlowsQuery, Groups, GroupsDelete, Stations, TraceQuery, Traced,
-    path,
+    Counters, CrossProduct, Flows, FlowsDelete, FlowsLoad, FlowsQuery, Groups, GroupsDelete, Stations,
+    TraceQuery, Traced, path,
 };
 
 /// The verbs of `tidemill switch`.
@@ -69,7 +69,7 @@ pub(crate) enum SwitchVerb {
         #[arg(long)]
         forget: bool,
     },
-    /// All that the switch counts, and which classifier each table of rules has
+    /// All that the switch counts, which classifier each table of rules has, and the first table's cross-product
     #[command(after_help = "Example:\n  tidemill switch counters --json")]
     Counters,
 }
@@ -120,6 +120,13 @@ fn counters(live: &Live) -> Result<bool> {
         grid.row([table.table.to_string(), table.rules.to_string(), table.classifier]);
     }
     grid.print("no table has rules");
+    if let Some(CrossProduct { rules, changed, worn, bytes }) = all.cross_product {
+        let state = if worn { "worn: table 0 decides" } else { "of table 0" };
+        let mut grid = Grid::new(&["cross-product", ">rules", ">changed since", ">KiB"]);
+        let kib = bytes.div_ceil(1024);
+        grid.row([state.to_owned(), rules.to_string(), changed.to_string(), kib.to_string()]);
+        grid.print("no cross-product");
+    }
     Ok(true)
 }
 

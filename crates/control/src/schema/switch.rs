@@ -59,12 +59,26 @@ answers! {
         pub refused: u64,
     }
 
-    /// All that a switch counts, and how the rules of its tables are grouped.
+    /// All that a switch counts, and what the rules of its tables are looked up by.
     pub struct Counters {
         /// Names and counts.
         pub counters: BTreeMap<String, u64>,
         /// Tables that have rules.
         pub tables: Vec<RuleTable>,
+        /// The cross-product of the first table's rules, if there is one.
+        pub cross_product: Option<CrossProduct>,
+    }
+
+    /// What packets are decided by that no cache knows, beside the first table.
+    pub struct CrossProduct {
+        /// Rules that it was made of.
+        pub rules: u64,
+        /// Rules of these that have gone since, and rules that have come.
+        pub changed: u64,
+        /// Whether these are so many that the first table decides until it is made anew.
+        pub worn: bool,
+        /// Its memory.
+        pub bytes: u64,
     }
 
     /// A table of rules.

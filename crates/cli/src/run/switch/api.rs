@@ -51,7 +51,14 @@ pub(super) fn register(role: &Arc<Switch>, registry: &mut Registry) {
             rules: rules as u64,
             classifier: classifier.to_owned(),
         };
-        Ok(switch::Counters { counters, tables: control.classifiers().into_iter().map(table).collect() })
+        let cross_product = control.cross_product().map(|product| switch::CrossProduct {
+            rules: product.rules as u64,
+            changed: product.changed as u64,
+            worn: product.worn,
+            bytes: product.bytes as u64,
+        });
+        let tables = control.classifiers().into_iter().map(table).collect();
+        Ok(switch::Counters { counters, tables, cross_product })
     });
 }
 
