@@ -33,7 +33,8 @@ use tidemill_wire::flow::Addresses;
 use tidemill_wire::{EtherType, MacAddr, Protocol, ipv4, ipv6, udp};
 
 const SECOND: u64 = 1_000_000_000;
-const START: u64 = 1_700_000_000 * SECOND;
+/// 20 turns before the end of a second: the first round of probes begins in the next one.
+const START: u64 = 1_700_000_000 * SECOND + 980 * SECOND / 1000;
 const TURNS: u64 = 400;
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
@@ -285,8 +286,8 @@ fn from_behind() -> Vec<Vec<Vec<u8>>> {
     let turn = |turn: u32| {
         let time_ns = START + u64::from(turn + 1) * SECOND / 1000;
         let version = 40 + turn / 100;
-        // The first round of probes begins with the first turn, and has its time for a number.
-        let nonce = START + SECOND / 1000 + u64::from(turn / 20);
+        // The first round of probes has its time for a number, and takes 20 turns like all others; the one before this.
+        let nonce = START + 20 * SECOND / 1000 + u64::from((turn / 20).saturating_sub(2));
         let mut frames = Vec::new();
         for v6 in [0, 1] {
             let about =

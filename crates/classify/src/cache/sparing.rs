@@ -171,7 +171,9 @@ mod tests {
         let few = asked(&mut sparing, 128_000, 8, 37, 256);
         assert!((1000..1000 + 2 * 256).contains(&few), "{few}");
         assert!(sparing.is_deep());
-        assert_eq!(asked(&mut sparing, 16_000, 8, 37, 16), 1000);
+        // And up to 128 keys left over from the many masks.
+        let fewer = asked(&mut sparing, 16_000, 8, 37, 16);
+        assert!((1000..=1000 + 128 / SAMPLED).contains(&fewer), "{fewer}");
         sparing.look();
         assert_eq!(asked(&mut sparing, 10_000, 8, 36, 256), 10_000);
     }
