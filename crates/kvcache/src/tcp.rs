@@ -10,8 +10,8 @@
 //!   before: that one's reply is a proof.
 //! * What cannot be followed is **blind**: a connection that was there before, a stream that memcached may read in another way, too many commands without an
 //!   answer, one that was reset (nobody knows whether memcached's kernel took the reset for one). Whatever it has begun ends `settle` later, and each further
-//!   segment with data shuts the gate for as long, and until memcached has told what flush waits. So losing sight of a connection costs hits, and no truth,
-//!   as long as memcached reads what has come within that time.
+//!   segment with data, of either side, shuts the gate for as long, and until memcached has told what flush waits. So losing sight of a connection costs hits, and
+//!   no truth, as long as memcached reads what has come within that time. Where it does later, because the client leaves answers unread, its answer voids what was kept.
 //! * With SYN cookies a kernel answers several SYNs of the same ends, and which of its answers counts is seen by none of them: a second one with other
 //!   numbers, or data before the first byte, makes the connection blind.
 
@@ -243,7 +243,14 @@ impl Connections {
             return Segment::Pass;
         }
         let ends = flags.contains(Flags::RST) || flags.contains(Flags::FIN);
-        let Some(&at) = self.by_key.get(&key) else { return Segment::Pass };
+        let at = self.by_key.get(&key).copied();
+        if !segment.data.is_empty() && at.is_none_or(|at| self.conns[at as usize].is_blind) {
+            // It may be the answer to what was not read, however long ago that came: memcached waits for a client that does not read. What is behind it and is not answered
+            // is executed at once then.
+            counters.one(Counter::TcpUnknown);
+            gate.shut(now_ns);
+        }
+        let Some(at) = at else { return Segment::Pass };
         let conn = &mut self.conns[at as usize];
         if segment.data.is_empty() && !ends && conn.mark.is_none() {
             return Segment::Pass;

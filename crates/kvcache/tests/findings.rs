@@ -316,6 +316,29 @@ fn an_answer_to_what_was_not_read_voids_what_is_kept() {
     assert_eq!(world.count(Counter::TcpLost), 1);
 }
 
+/// The same of a connection that was lost, or never known: its client reads nothing, so memcached executes what has come long after it is believed to have.
+#[test]
+fn an_answer_on_a_blind_connection_voids_what_is_kept() {
+    for is_known in [true, false] {
+        let mut world = World::new("");
+        if is_known {
+            world.opens(CLIENT.1, world.client);
+            // More than can wait.
+            world.sends(&b"get big\r\n".repeat(129));
+            assert_eq!(world.count(Counter::TcpLost), 1);
+        }
+        world.sends(b"set k 0 0 1\r\nX\r\n");
+        world.now += SETTLE;
+        assert!(world.settled(), "{is_known}");
+        world.says(b"");
+        assert!(world.settled(), "{is_known}: an acknowledgment answers nothing");
+        assert_eq!(world.says(b"STORED\r\n"), Fate::Pass);
+        assert!(!world.settled(), "{is_known}");
+        world.now += SETTLE;
+        assert!(world.settled(), "{is_known}");
+    }
+}
+
 /// A client on our port is given its answers, and nobody loses his for long.
 #[test]
 fn a_client_on_our_port_mutes_us_for_a_while() {
