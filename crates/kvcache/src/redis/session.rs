@@ -19,14 +19,16 @@ use tidemill_kv::resp::integer;
 use tidemill_kv::resp::reply::{Frame, Replies};
 use tidemill_kv::resp::request::{Requests, Step};
 
-/// Requests without a reply, and bytes that wait for a reader: beyond, the other side is not read.
-const WAITING: usize = 1 << 20;
+/// Requests without a reply, what they hold, and bytes that wait for a reader: beyond, the other side is not read.
+const WAITING: usize = 1 << 14;
+const WAITING_BYTES: usize = 1 << 20;
 const REQUESTS_BYTES: usize = 1 << 20;
 const REPLIES_BYTES: usize = 64 << 20;
 /// Of a reply that cannot fill so much is looked at.
 const GLANCE: usize = 16;
-/// Effects that a blind connection holds one by one.
+/// Effects that a blind connection, and a transaction, hold one by one. With more they hold everything.
 const HELD: usize = 64;
+const QUEUED: usize = 1 << 12;
 
 /// Bytes on their way out.
 #[derive(Debug, Default)]
@@ -100,6 +102,19 @@ struct Waiting {
     kind: Kind,
 }
 
+impl Waiting {
+    /// What it holds besides its place.
+    fn bytes(&self) -> usize {
+        let kind = match &self.kind {
+            Kind::Read(asked) => asked.key.len(),
+            Kind::Auth(name) => name.len(),
+            Kind::Hello(_, name) => name.as_ref().map_or(0, Vec::len),
+            _ => 0,
+        };
+        kind + self.effect.bytes()
+    }
+}
+
 /// A value that is kept when Redis has said how long it holds.
 #[derive(Debug)]
 pub(super) struct Question {
@@ -124,6 +139,8 @@ pub(super) struct Session {
     pub(super) to_client: Outgoing,
     pub(super) to_redis: Outgoing,
     waiting: VecDeque<Waiting>,
+    /// What they hold.
+    waiting_bytes: usize,
     db: u32,
     user: u32,
     three: bool,
@@ -146,7 +163,10 @@ pub(super) struct Session {
 impl Session {
     /// Whether more of the client can be read.
     pub(super) fn wants_requests(&self) -> bool {
-        self.waiting.len() < WAITING && self.to_redis.pending().len() < REQUESTS_BYTES && self.wants_replies()
+        self.waiting.len() < WAITING
+            && self.waiting_bytes < WAITING_BYTES
+            && self.to_redis.pending().len() < REQUESTS_BYTES
+            && self.wants_replies()
     }
 
     /// Whether more of Redis can be read.
@@ -156,6 +176,7 @@ impl Session {
 
     /// The connection to Redis has ended: what it was to execute, it has, or never will.
     pub(super) fn end(&mut self, shared: &mut Shared) {
+        self.waiting_bytes = 0;
         let waiting = self.waiting.drain(..).map(|waiting| waiting.effect);
         for effect in waiting.chain(self.queued.drain(..)).chain(self.kept.drain(..)) {
             shared.store.end(effect);
@@ -255,14 +276,20 @@ impl Session {
         if self.blind {
             self.hold(effect, shared);
         } else if matches!(kind, Kind::Queued) {
-            self.queued.push(effect);
-            self.waiting.push_back(Waiting { effect: Effect::Nothing, kind });
+            gather(&mut self.queued, QUEUED, effect, shared);
+            self.wait(Waiting { effect: Effect::Nothing, kind });
         } else if let Kind::Ends(_) = kind {
             let effect = Effect::Several(std::mem::take(&mut self.queued));
-            self.waiting.push_back(Waiting { effect, kind });
+            self.wait(Waiting { effect, kind });
         } else {
-            self.waiting.push_back(Waiting { effect, kind });
+            self.wait(Waiting { effect, kind });
         }
+    }
+
+    /// A request was sent on.
+    fn wait(&mut self, waiting: Waiting) {
+        self.waiting_bytes += waiting.bytes();
+        self.waiting.push_back(waiting);
     }
 
     /// Answers a read, or says why Redis has to.
@@ -377,6 +404,7 @@ impl Session {
         if !std::mem::replace(&mut self.blind, true) {
             shared.counters.one(Counter::Blind);
         }
+        self.waiting_bytes = 0;
         let effects: Vec<Effect> =
             self.waiting.drain(..).map(|waiting| waiting.effect).chain(self.queued.drain(..)).collect();
         effects.into_iter().for_each(|effect| self.hold(effect, shared));
@@ -384,17 +412,7 @@ impl Session {
 
     /// Holds what a request may change until the connection ends.
     fn hold(&mut self, effect: Effect, shared: &mut Shared) {
-        match self.kept.len() {
-            _ if matches!(effect, Effect::Nothing) => {}
-            0..HELD => self.kept.push(effect),
-            HELD => {
-                self.kept.push(effect);
-                let all = shared.store.begin_all();
-                self.kept.push(all);
-            }
-            // All is held already.
-            _ => shared.store.end(effect),
-        }
+        gather(&mut self.kept, HELD, effect, shared);
     }
 
     /// Bytes of Redis. Whether they are replies.
@@ -435,11 +453,13 @@ impl Session {
 
     /// A reply is whole; of a long one, its beginning.
     fn replied(&mut self, reply: &[u8], now: Instant, shared: &mut Shared) {
-        let Some(Waiting { effect, kind }) = self.waiting.pop_front() else {
+        let Some(waiting) = self.waiting.pop_front() else {
             // Redis says something of its own: that it ends the connection.
             self.blinded(shared);
             return;
         };
+        self.waiting_bytes -= waiting.bytes();
+        let Waiting { effect, kind } = waiting;
         let error = matches!(reply.first(), Some(b'-' | b'!'));
         let ok = reply.starts_with(b"+OK\r\n");
         if reply.starts_with(b"+QUEUED\r\n") && !matches!(kind, Kind::Queued) {
@@ -507,6 +527,17 @@ impl Session {
             Some(value) => shared.ask(Question { db, key, value, token, user, read }),
             None => shared.counters.one(Counter::Odd),
         }
+    }
+}
+
+/// One effect more: each of so many is held, and with another one all.
+fn gather(effects: &mut Vec<Effect>, most: usize, effect: Effect, shared: &mut Shared) {
+    match effects.len() {
+        _ if matches!(effect, Effect::Nothing) => {}
+        len if len < most => effects.push(effect),
+        len if len == most => effects.extend([effect, shared.store.begin_all()]),
+        // All is held already.
+        _ => shared.store.end(effect),
     }
 }
 
@@ -634,6 +665,44 @@ mod tests {
         assert!(played.session.wants_replies());
         sent(&mut played.session.to_client);
         assert_eq!(played.replies(&reply), reply);
+    }
+
+    /// Redis answers nothing (behind a `BLPOP`, say): so many requests wait, or so much that they hold; then it is the client who does.
+    #[test]
+    fn who_is_not_answered_is_not_read_without_end() {
+        let long = "k".repeat(60_000);
+        let slots = 256 * size_of::<usize>();
+        for (request, reply, most) in [
+            ("GET k\r\n".to_owned(), "$-1\r\n", WAITING),
+            (format!("GET {long}\r\n"), "$-1\r\n", WAITING_BYTES.div_ceil(long.len())),
+            (format!("DEL{}\r\n", " a".repeat(256)), ":0\r\n", WAITING_BYTES.div_ceil(slots)),
+        ] {
+            let mut played = Played::new();
+            let mut asked = 0;
+            while played.session.wants_requests() {
+                played.says(&request);
+                asked += 1;
+                assert!(asked <= most, "{most}");
+            }
+            assert_eq!(asked, most);
+            played.replies(reply);
+            assert!(played.session.wants_requests(), "{most}");
+            played.replies(&reply.repeat(asked - 1));
+            assert!(played.session.waiting.is_empty() && played.session.waiting_bytes == 0, "{most}");
+        }
+    }
+
+    /// Of a transaction with very many changes all is held, not each.
+    #[test]
+    fn a_transaction_holds_so_much_and_then_all() {
+        let mut played = Played::new();
+        let changes = 2 * QUEUED;
+        played.says(&format!("MULTI\r\n{}", "SET k 1\r\n".repeat(changes)));
+        played.replies(&format!("+OK\r\n{}", "+QUEUED\r\n".repeat(changes)));
+        assert_eq!(played.session.queued.len(), QUEUED + 2);
+        assert_eq!(played.shared.store.token(b"other"), None);
+        played.passes("EXEC", "*0\r\n");
+        assert!(["k", "other"].iter().all(|key| played.shared.store.token(key.as_bytes()).is_some()));
     }
 
     /// Where it ends connections that say nothing for a while.
