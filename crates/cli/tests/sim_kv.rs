@@ -79,6 +79,14 @@ fn a_sweep_goes_on_where_it_was_killed() {
     assert_eq!(told.iter().filter(|line| line["gets"] == 901).count(), 12);
     // The same on one thread.
     assert_eq!(without_rates(folder.ok(&format!("{line} --jobs 1")).json()), without_rates(all));
+    // Another log of as many requests and keys, under the same name: what is kept is not of it. Nor of other keys.
+    for (what, other, lines) in [(",100,", ",200,", 36), ("key", "kex", 48)] {
+        folder.write("a.csv", folder.read("a.csv").replace(what, other));
+        for _ in 0..2 {
+            folder.ok(&format!("{line} --resume whole.jsonl"));
+            assert_eq!(folder.read("whole.jsonl").lines().count(), lines, "{other}");
+        }
+    }
 }
 
 #[test]

@@ -119,7 +119,11 @@ impl Source<'_> {
         let mut facts = Map::new();
         facts.insert("source".into(), self.name().into());
         let log = match self {
-            Source::Log(path) => log::load(path, args.format, args.requests.unwrap_or(usize::MAX))?,
+            Source::Log(path) => {
+                let log = log::load(path, args.format, args.requests.unwrap_or(usize::MAX))?;
+                facts.insert("log".into(), format!("{:08x}", checksum(&log)).into());
+                log
+            }
             Source::Model(model) => {
                 facts.insert("exponent".into(), model.exponent.into());
                 let log = model.log(args.requests.unwrap_or(REQUESTS), args.seed);
@@ -130,6 +134,16 @@ impl Source<'_> {
         facts.insert("keys".into(), log.keys().len().into());
         Ok((log, facts))
     }
+}
+
+/// Of all that a simulation sees of a log: another file may come under its name.
+fn checksum(log: &Log) -> u32 {
+    let requests = log.requests().iter();
+    let requests = requests.map(|request| [request.key, request.value_bytes(), request.op() as u32]);
+    let keys = log.keys().iter().map(|key| [key.crc32, key.lookup3, key.key_bytes]);
+    requests
+        .chain(keys)
+        .fold(0, |sum, words| crc32c::crc32c_append(sum, words.map(u32::to_le_bytes).as_flattened()))
 }
 
 fn config(args: &Kv, facts: &Map<String, Value>, case: &Case) -> Value {
