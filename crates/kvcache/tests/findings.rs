@@ -5,7 +5,7 @@
 mod common;
 
 use common::world::{AGE_S, CLIENT, SERVED, SETTLE, START, World};
-use common::{ACK, ASK_PORT, PORT, RST, SECOND, datagram, read, section, segment, udp};
+use common::{ACK, ASK_PORT, PORT, RST, SECOND, SYN, datagram, read, section, segment, udp, with_options};
 use std::net::Ipv4Addr;
 use tidemill_burst::DropReason;
 use tidemill_kvcache::{Cache, Counter, Fate, Settings, Side};
@@ -237,6 +237,22 @@ fn two_beginnings_make_a_connection_blind() {
     world.sends(b"get k\r\n");
     assert!(world.settled());
     assert_eq!(world.count(Counter::TcpLost), 0);
+}
+
+/// Multipath TCP: a value may begin on one connection and end on another, and what looks like it there is the next command.
+#[test]
+fn a_stream_of_several_connections_is_not_read() {
+    let usual: [u8; 12] = [2, 4, 5, 0xb4, 1, 1, 4, 2, 1, 3, 3, 7];
+    let capable: [u8; 12] = [30, 12, 1, 1, 0, 0, 0, 0, 0, 0, 0, 9];
+    for (options, lost) in [(&usual, 0), (&capable, 1)] {
+        let mut world = World::new("");
+        let [ack, seq] = world.client;
+        let opens = with_options(SERVED, CLIENT, seq.wrapping_sub(1), ack, SYN | ACK, options, &[]);
+        assert_eq!(world.through(Side::Servers, &opens), Fate::Pass);
+        assert_eq!(world.count(Counter::TcpLost), lost);
+        world.sends(b"get k\r\n");
+        assert_eq!(world.settled(), lost == 0);
+    }
 }
 
 /// Segments of connections that nobody has put out none that is followed.
