@@ -425,6 +425,18 @@ fn another_vlan_is_another_memcached() {
     assert_eq!(cache.frame(Side::Clients, &tagged(5, &get), true, 1800, START), Fate::Ask);
 }
 
+/// A get to a group's MAC address (a cluster's, or a broadcast) is memcached's to answer: what came from that address would be dropped.
+#[test]
+fn nothing_is_answered_from_a_groups_mac_address() {
+    let mut world = World::new("");
+    let get = datagram(CLIENT, SERVED, 1, b"get k\r\n");
+    for mac in [[1, 0, 0x5e, 0, 0, 9], [0xff; 6]] {
+        let group = [&mac[..], &get[6..]].concat();
+        assert!((0..5).all(|_| world.through(Side::Clients, &group) == Fate::Pass));
+        assert!((0..5).any(|_| world.hits("k")));
+    }
+}
+
 /// A memcached without `mg`.
 #[test]
 fn a_question_that_memcached_does_not_know_is_counted() {
