@@ -302,6 +302,24 @@ fn the_controller_shifts_once_and_not_back_and_forth() {
     assert!(OnDemand::new(Threshold { window: 0, ..up }, down).is_err());
 }
 
+/// Windows of different lengths: the longer one does not reach back behind the shift.
+#[test]
+fn a_load_that_stays_shifts_the_controller_once() {
+    let threshold = |mqps, window| Threshold { mqps, window };
+    let shifts = |up, down, loads: [(f64, usize); 2]| {
+        let mut control = OnDemand::new(up, down).unwrap();
+        for (mqps, samples) in loads {
+            for _ in 0..samples {
+                control.sample(mqps);
+            }
+        }
+        control.shifts()
+    };
+    // Silence, then a load; and a load, then silence.
+    assert_eq!(shifts(threshold(0.02, 10), threshold(0.01, 50), [(0.0, 50), (0.025, 100)]), 1);
+    assert_eq!(shifts(threshold(0.001, 100), threshold(0.0005, 5), [(0.01, 100), (0.0, 100)]), 2);
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let base = Config::default();

@@ -65,7 +65,8 @@ fn a_sweep_goes_on_where_it_was_killed() {
     assert_eq!(whole.lines().count(), 24);
     // Killed in the middle of a line: that line is not believed, and all others are.
     let kept: usize = whole.lines().take(7).map(|line| line.len() + 1).sum();
-    for cut in [kept, kept + 1, kept + 40, kept + whole.lines().nth(7).unwrap().len()] {
+    let in_the_eighth = [0, 1, 40, whole.lines().nth(7).unwrap().len()].map(|more| (kept, kept + more));
+    for (kept, cut) in in_the_eighth.into_iter().chain([(0, 5), (0, 40)]) {
         folder.write("cut.jsonl", &whole[..cut]);
         let again = folder.ok(&format!("{line} --resume cut.jsonl")).json();
         assert_eq!(without_rates(again), without_rates(all.clone()), "cut at {cut}");
@@ -78,6 +79,14 @@ fn a_sweep_goes_on_where_it_was_killed() {
     assert_eq!(told.iter().filter(|line| line["gets"] == 901).count(), 12);
     // The same on one thread.
     assert_eq!(without_rates(folder.ok(&format!("{line} --jobs 1")).json()), without_rates(all));
+    // Another log of as many requests and keys, under the same name: what is kept is not of it. Nor of other keys.
+    for (what, other, lines) in [(",100,", ",200,", 36), ("key", "kex", 48)] {
+        folder.write("a.csv", folder.read("a.csv").replace(what, other));
+        for _ in 0..2 {
+            folder.ok(&format!("{line} --resume whole.jsonl"));
+            assert_eq!(folder.read("whole.jsonl").lines().count(), lines, "{other}");
+        }
+    }
 }
 
 #[test]
@@ -86,7 +95,11 @@ fn wrong_words_get_a_line() {
     log(&folder);
     folder.write("b.csv", "0,a,17,213,4,get,0\n0,a,17,213,4,fetch,0\n");
     folder.write("c.jsonl", "{\"v\":1}\n");
-    folder.write("d.jsonl", "notes of mine");
+    // Others' files, without a line end: they are not taken for lines that were cut.
+    let others = [("d.jsonl", "notes of mine"), ("f.json", "{\"a\":1}"), ("g.txt", "\n\nnotes of mine")];
+    for (name, text) in others {
+        folder.write(name, text);
+    }
     folder.fail(&[
         ("sim kv", 2, "give --log FILE, --model NAMES or --figure NAME"),
         ("sim kv --figure tok-9", 2, "use list"),
@@ -104,9 +117,13 @@ fn wrong_words_get_a_line() {
         ("sim kv --log a.csv --entries 0", 2, "give 1 to 2^30"),
         ("sim kv --log a.csv --resume c.jsonl", 1, "c.jsonl:1: not a line of a sweep"),
         ("sim kv --log a.csv --resume d.jsonl", 1, "d.jsonl:1: not a line of a sweep"),
+        ("sim kv --log a.csv --resume f.json", 1, "f.json:1: not a line of a sweep"),
+        ("sim kv --log a.csv --resume g.txt", 1, "g.txt:3: not a line of a sweep"),
         ("sim kv --log a.csv --resume absent/e.jsonl", 2, "give a file that can be written"),
     ]);
-    assert_eq!(folder.read("d.jsonl"), "notes of mine");
+    for (name, text) in others {
+        assert_eq!(folder.read(name), text);
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ tidemill_graph::counters! {
     TcpHole = "tcp-out-of-order": "segments dropped (kv-out-of-order): one before is missing, and TCP sends both again; or urgent data, or data in a SYN",
     TcpOld = "tcp-old": "segments seen before",
     TcpLost = "tcp-lost": "connections that could not be followed any more, and are blind, or were from the beginning",
-    TcpUnknown = "tcp-unknown": "segments with data of blind connections: nothing is answered for kvcache.settle_ms",
+    TcpUnknown = "tcp-unknown": "segments with data of blind connections, of clients and of memcached: nothing is answered for kvcache.settle_ms",
     TcpFull = "tcp-full": "connections that gave way to others: more than kvcache.connections",
     Void = "void": "everything made void: a fragment, an unknown command, a flush",
     Flushed = "flushed": "times that the operator had all that is kept made void (kv flush)",

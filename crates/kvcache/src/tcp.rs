@@ -9,9 +9,10 @@
 //! * A command that is not answered (`noreply`) ends by the clock, `settle` after memcached's kernel has acknowledged it, unless one that is answered follows
 //!   before: that one's reply is a proof.
 //! * What cannot be followed is **blind**: a connection that was there before, a stream that memcached may read in another way, too many commands without an
-//!   answer, one that was reset (nobody knows whether memcached's kernel took the reset for one). Whatever it has begun ends `settle` later, and each further
-//!   segment with data shuts the gate for as long, and until memcached has told what flush waits. So losing sight of a connection costs hits, and no truth,
-//!   as long as memcached reads what has come within that time.
+//!   answer, one of those that bring a stream of Multipath TCP, one that was reset (nobody knows whether memcached's kernel took the reset for one). Whatever it
+//!   has begun ends `settle` later, and each further segment with data, of either side, shuts the gate for as long, and until memcached has told what flush waits.
+//!   So losing sight of a connection costs hits, and no truth, as long as memcached reads what has come within that time. Where it does later, because the client
+//!   leaves answers unread, its answer voids what was kept.
 //! * With SYN cookies a kernel answers several SYNs of the same ends, and which of its answers counts is seen by none of them: a second one with other
 //!   numbers, or data before the first byte, makes the connection blind.
 
@@ -28,7 +29,7 @@ use tidemill_kv::codec::outstanding::Outstanding;
 use tidemill_kv::codec::replies::{Replies, Reply};
 use tidemill_kv::codec::stream::{Place, Requests};
 use tidemill_wire::Protocol;
-use tidemill_wire::tcp::{self, Flags};
+use tidemill_wire::tcp::{self, Flags, TcpOption};
 
 /// Commands of a connection that wait for their answers, and what they may change.
 const COMMANDS: usize = 128;
@@ -37,6 +38,8 @@ const EFFECTS: usize = 256;
 const COOKIE_NS: u64 = 180_000_000_000;
 /// Data of a client so far from the first byte may be before it only by the number's turn.
 const GROWN: u32 = 1 << 30;
+/// The option of Multipath TCP (RFC 8684, 3).
+const MULTIPATH: u8 = 30;
 /// A hole that stays so long has been filled another way.
 const HOLE_NS: u64 = 3_000_000_000;
 
@@ -238,12 +241,20 @@ impl Connections {
         let flags = segment.flags;
         if flags.contains(Flags::SYN) {
             if flags.contains(Flags::ACK) && parts.adds_up(frame, Protocol::TCP) {
-                self.open(key, [segment.ack, segment.seq.wrapping_add(1)], now_ns, gate, counters);
+                let next = [segment.ack, segment.seq.wrapping_add(1)];
+                self.open(key, next, is_multipath(frame, parts), now_ns, gate, counters);
             }
             return Segment::Pass;
         }
         let ends = flags.contains(Flags::RST) || flags.contains(Flags::FIN);
-        let Some(&at) = self.by_key.get(&key) else { return Segment::Pass };
+        let at = self.by_key.get(&key).copied();
+        if !segment.data.is_empty() && at.is_none_or(|at| self.conns[at as usize].is_blind) {
+            // It may be the answer to what was not read, however long ago that came: memcached waits for a client that does not read. What is behind it and is not answered
+            // is executed at once then.
+            counters.one(Counter::TcpUnknown);
+            gate.shut(now_ns);
+        }
+        let Some(at) = at else { return Segment::Pass };
         let conn = &mut self.conns[at as usize];
         if segment.data.is_empty() && !ends && conn.mark.is_none() {
             return Segment::Pass;
@@ -294,8 +305,16 @@ impl Connections {
         }
     }
 
-    fn open(&mut self, key: Key, next: [u32; 2], now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
-        let mut is_blind = now_ns < self.crowded_until_ns;
+    fn open(
+        &mut self,
+        key: Key,
+        next: [u32; 2],
+        is_part: bool,
+        now_ns: u64,
+        gate: &mut Gate,
+        counters: &mut Counters,
+    ) {
+        let mut is_blind = is_part || now_ns < self.crowded_until_ns;
         if let Some(&at) = self.by_key.get(&key) {
             let conn = &self.conns[at as usize];
             if conn.opened == next {
@@ -523,6 +542,15 @@ impl Conn {
         }
         right
     }
+}
+
+/// Whether the connection that this opens may be one of several that bring one stream: what is next to each other in it comes by one or another.
+fn is_multipath(frame: &[u8], parts: &Parts) -> bool {
+    let Ok(packet) = tcp::Packet::new_checked(parts.transport(frame)) else { return true };
+    packet.options().any(|option| match option {
+        Ok(TcpOption::Other { kind, .. }) => kind == MULTIPATH,
+        other => other.is_err(),
+    })
 }
 
 /// A segment's header and data.

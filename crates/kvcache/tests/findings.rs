@@ -5,7 +5,7 @@
 mod common;
 
 use common::world::{AGE_S, CLIENT, SERVED, SETTLE, START, World};
-use common::{ACK, ASK_PORT, PORT, RST, SECOND, datagram, read, section, segment, udp};
+use common::{ACK, ASK_PORT, PORT, RST, SECOND, SYN, datagram, read, section, segment, udp, with_options};
 use std::net::Ipv4Addr;
 use tidemill_burst::DropReason;
 use tidemill_kvcache::{Cache, Counter, Fate, Settings, Side};
@@ -239,6 +239,22 @@ fn two_beginnings_make_a_connection_blind() {
     assert_eq!(world.count(Counter::TcpLost), 0);
 }
 
+/// Multipath TCP: a value may begin on one connection and end on another, and what looks like it there is the next command.
+#[test]
+fn a_stream_of_several_connections_is_not_read() {
+    let usual: [u8; 12] = [2, 4, 5, 0xb4, 1, 1, 4, 2, 1, 3, 3, 7];
+    let capable: [u8; 12] = [30, 12, 1, 1, 0, 0, 0, 0, 0, 0, 0, 9];
+    for (options, lost) in [(&usual, 0), (&capable, 1)] {
+        let mut world = World::new("");
+        let [ack, seq] = world.client;
+        let opens = with_options(SERVED, CLIENT, seq.wrapping_sub(1), ack, SYN | ACK, options, &[]);
+        assert_eq!(world.through(Side::Servers, &opens), Fate::Pass);
+        assert_eq!(world.count(Counter::TcpLost), lost);
+        world.sends(b"get k\r\n");
+        assert_eq!(world.settled(), lost == 0);
+    }
+}
+
 /// Segments of connections that nobody has put out none that is followed.
 #[test]
 fn unknown_segments_evict_nobody() {
@@ -316,6 +332,29 @@ fn an_answer_to_what_was_not_read_voids_what_is_kept() {
     assert_eq!(world.count(Counter::TcpLost), 1);
 }
 
+/// The same of a connection that was lost, or never known: its client reads nothing, so memcached executes what has come long after it is believed to have.
+#[test]
+fn an_answer_on_a_blind_connection_voids_what_is_kept() {
+    for is_known in [true, false] {
+        let mut world = World::new("");
+        if is_known {
+            world.opens(CLIENT.1, world.client);
+            // More than can wait.
+            world.sends(&b"get big\r\n".repeat(129));
+            assert_eq!(world.count(Counter::TcpLost), 1);
+        }
+        world.sends(b"set k 0 0 1\r\nX\r\n");
+        world.now += SETTLE;
+        assert!(world.settled(), "{is_known}");
+        world.says(b"");
+        assert!(world.settled(), "{is_known}: an acknowledgment answers nothing");
+        assert_eq!(world.says(b"STORED\r\n"), Fate::Pass);
+        assert!(!world.settled(), "{is_known}");
+        world.now += SETTLE;
+        assert!(world.settled(), "{is_known}");
+    }
+}
+
 /// A client on our port is given its answers, and nobody loses his for long.
 #[test]
 fn a_client_on_our_port_mutes_us_for_a_while() {
@@ -384,6 +423,18 @@ fn another_vlan_is_another_memcached() {
     let mut cache = Cache::new(Settings::new(&section).unwrap(), 5);
     assert_eq!(cache.frame(Side::Clients, &get, true, 1800, START), Fate::Pass);
     assert_eq!(cache.frame(Side::Clients, &tagged(5, &get), true, 1800, START), Fate::Ask);
+}
+
+/// A get to a group's MAC address (a cluster's, or a broadcast) is memcached's to answer: what came from that address would be dropped.
+#[test]
+fn nothing_is_answered_from_a_groups_mac_address() {
+    let mut world = World::new("");
+    let get = datagram(CLIENT, SERVED, 1, b"get k\r\n");
+    for mac in [[1, 0, 0x5e, 0, 0, 9], [0xff; 6]] {
+        let group = [&mac[..], &get[6..]].concat();
+        assert!((0..5).all(|_| world.through(Side::Clients, &group) == Fate::Pass));
+        assert!((0..5).any(|_| world.hits("k")));
+    }
 }
 
 /// A memcached without `mg`.

@@ -1,5 +1,5 @@
 //! The network-side controller of 4.5.3: queries are the host's or LaKe's, by their mean rate over sliding windows; two pairs of rate and window, so that it does
-//! not go back and forth.
+//! not go back and forth. A window is whole when it lies behind the last shift: what was asked before says nothing of what is asked since.
 
 use super::{ConfigError, in_range};
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub struct Threshold {
 pub struct OnDemand {
     up: Threshold,
     down: Threshold,
-    /// Newest last; as many as the longer window, with room for them from the beginning: the cache in the data path has one, too.
+    /// Since the last shift, newest last; at most as many as the longer window, with room for them from the beginning: the cache in the data path has one, too.
     samples: VecDeque<f64>,
     side: Side,
     shifts: u64,
@@ -47,7 +47,7 @@ impl OnDemand {
         Ok(OnDemand { up, down, samples, side: Side::Host, shifts: 0 })
     }
 
-    /// The mean of the newest samples; none while there are too few.
+    /// The mean of the newest samples; none while there are too few since the last shift.
     fn mean(&self, window: usize) -> Option<f64> {
         let before = self.samples.len().checked_sub(window)?;
         Some(self.samples.iter().skip(before).sum::<f64>() / window as f64)
@@ -66,8 +66,10 @@ impl OnDemand {
             }
             side => side,
         };
-        self.shifts += u64::from(to != self.side);
-        self.side = to;
+        if to != self.side {
+            (self.side, self.shifts) = (to, self.shifts + 1);
+            self.samples.clear();
+        }
         to
     }
 

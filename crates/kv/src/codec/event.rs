@@ -69,7 +69,7 @@ pub enum Lost {
     /// `ms` with more than 19 tokens.
     ManyTokens,
     /// The reply may hold a key with a line break in it (such keys come by the binary protocol, or encoded): nobody could tell where it ends. `mg` with
-    /// flags b and k, `me` with b, `stats` with two arguments (`cachedump`).
+    /// flags b and k, `me` with b, `stats` with two arguments (`cachedump`), `lru_crawler mgdump`.
     Reply,
     /// A line of more than 2,048 bytes that is no `get`: memcached closes the connection or not, by how the bytes came in.
     LongLine,

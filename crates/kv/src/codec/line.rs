@@ -255,6 +255,9 @@ impl Line {
         if verb == Verb::Stats {
             return self.token > 2;
         }
+        if verb == Verb::Tunes {
+            return self.key() == Some(&b"mgdump"[..]);
+        }
         let back = verb == Verb::Me || (verb == Verb::Mg && self.key_back);
         let decode = |key| base64::decode(key, &mut [0; MAX_KEY]).is_none_or(|key| key.contains(&b'\n'));
         back && self.encoded && self.key().is_some_and(decode)

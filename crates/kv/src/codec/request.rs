@@ -367,6 +367,7 @@ fn reply_may_break(verb: Verb, line: Tokens<'_>) -> bool {
     let key = line.at(1);
     match verb {
         Verb::Stats => line.count() > 2,
+        Verb::Tunes => key == b"mgdump",
         Verb::Me | Verb::Mg if flag(b'b') && key.len() <= MAX_KEY => {
             let mut to = [0; MAX_KEY];
             let breaks = base64::decode(key, &mut to).is_none_or(|key| key.contains(&b'\n'));

@@ -35,7 +35,7 @@ impl Limits {
 pub(crate) struct Controller {
     up: Limits,
     down: Limits,
-    /// Newest last, without a gap.
+    /// Since the last shift, newest last, without a gap.
     readings: VecDeque<Reading>,
     answers: bool,
 }
@@ -70,6 +70,8 @@ impl Controller {
         let passed: fn(&f64, &f64) -> bool = if self.answers { f64::lt } else { f64::gt };
         let mean = self.mean(limits.readings).filter(|mean| limits.all(mean, passed))?;
         self.answers = !self.answers;
+        // They say nothing of a host that does the other's work now, or has lost its own.
+        self.readings.clear();
         Some(mean)
     }
 
@@ -137,6 +139,16 @@ mod tests {
         let back = series(&mut controller, &[IDLE; 20]);
         let at = back.iter().position(|answers| !answers).unwrap();
         assert!((1..=20).contains(&at) && back[at..].iter().all(|answers| !answers), "{back:?}");
+    }
+
+    /// A window down that is much longer than the one up: it is not over what was before the shift.
+    #[test]
+    fn a_long_window_begins_with_the_shift() {
+        let down = Limits { gets: Some(10_000.0), readings: 30, ..DOWN };
+        let mut controller = Controller::new(UP, down);
+        assert_eq!(series(&mut controller, &[IDLE; 30]), [false; 30]);
+        assert_eq!(series(&mut controller, &[BUSY; 2]), [false, true]);
+        assert_eq!(series(&mut controller, &[RELIEVED; 100]), [true; 100]);
     }
 
     /// Whatever lies between the limits, whoever answers, for a day.

@@ -221,9 +221,9 @@ impl Host {
 /// Gets that the cache could have answered, and those of them that memcached was left.
 fn gets(counters: &Counters) -> [u64; 2] {
     let sum = |of: &[Counter]| of.iter().fold(0_u64, |sum, one| sum.wrapping_add(counters.get(*one)));
+    let passed = [Counter::Miss, Counter::Parked, Counter::Resting, Counter::NoRoom, Counter::Refresh];
     let limited = [Counter::Limited, Counter::LimitedTotal];
-    let left =
-        sum(&[Counter::Miss, Counter::Parked, Counter::Resting, Counter::NoRoom]).wrapping_add(sum(&limited));
+    let left = sum(&passed).wrapping_add(sum(&limited));
     [left.wrapping_add(sum(&[Counter::HitL0, Counter::HitL1])), left]
 }
 

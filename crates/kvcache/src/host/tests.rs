@@ -144,6 +144,16 @@ fn without_rapl_watts_are_the_models_by_what_memcached_answers() {
     assert_eq!(world.shown(Counter::HostWatts), 39);
 }
 
+/// What could be answered, and goes on so that memcached hears of its key, is work of memcached's as any other.
+#[test]
+fn gets_that_refresh_are_counted() {
+    let mut world = World::new(RULES, "none");
+    world.counters.add(Counter::Refresh, 100_000);
+    assert!(!world.second(5, 0, [0, 0]));
+    assert_eq!(world.shown(Counter::HostGets), 100_000);
+    assert!(world.shown(Counter::HostWatts) > 60);
+}
+
 #[test]
 fn without_watts_power_is_not_looked_at() {
     let mut world =

@@ -51,6 +51,19 @@ pub(super) enum Effect {
     Several(Vec<Effect>),
 }
 
+impl Effect {
+    /// What it holds besides its place.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Effect::Nothing | Effect::All => 0,
+            Effect::Slots(slots) => size_of_val(slots.as_slice()),
+            Effect::Several(effects) => {
+                size_of_val(effects.as_slice()) + effects.iter().map(Effect::bytes).sum::<usize>()
+            }
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     value: Value,

@@ -79,10 +79,24 @@ pub fn segment(
     flags: u8,
     data: &[u8],
 ) -> Vec<u8> {
+    with_options(src, dst, seq, ack, flags, &[], data)
+}
+
+/// With so many options, a multiple of four bytes.
+pub fn with_options(
+    src: (Ipv4Addr, u16),
+    dst: (Ipv4Addr, u16),
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    options: &[u8],
+    data: &[u8],
+) -> Vec<u8> {
     let mut bytes = [src.1, dst.1].map(u16::to_be_bytes).concat();
     bytes.extend(seq.to_be_bytes());
     bytes.extend(ack.to_be_bytes());
-    bytes.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    bytes.extend([0x50 + 4 * options.len() as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    bytes.extend_from_slice(options);
     bytes.extend_from_slice(data);
     ip(src.0, dst.0, 6, &bytes, 16)
 }

@@ -1,7 +1,7 @@
 //! Configurations by the product of lists, on all cores; what is done is kept in a file, line by line, and not done again.
 //!
 //! A line is one JSON object: what was run (`config`), and what came of it. It is written whole, with one call; a process that is killed while
-//! it writes leaves a line without its end, which the next one takes away. A whole line that cannot be read is an error.
+//! it writes leaves a line without its end, which the next one takes away. A whole line that cannot be read is an error, and so is an end that is none of ours.
 
 use super::Kv;
 use crate::bench::report::print_grid;
@@ -22,6 +22,9 @@ use tidemill_cachesim::policy::Policy;
 use tidemill_cachesim::run::{Run, Ways};
 use tidemill_cachesim::tiers::{Inclusion, Tiers, TiersConfig, Write};
 use tidemill_cachesim::{Log, log};
+
+/// How each line begins: names are in order, and this is the first configuration's.
+const START: &[u8] = b"{\"config\":{\"entries\":";
 
 /// Requests of a model.
 pub(super) const REQUESTS: usize = 8 << 20;
@@ -116,7 +119,11 @@ impl Source<'_> {
         let mut facts = Map::new();
         facts.insert("source".into(), self.name().into());
         let log = match self {
-            Source::Log(path) => log::load(path, args.format, args.requests.unwrap_or(usize::MAX))?,
+            Source::Log(path) => {
+                let log = log::load(path, args.format, args.requests.unwrap_or(usize::MAX))?;
+                facts.insert("log".into(), format!("{:08x}", checksum(&log)).into());
+                log
+            }
             Source::Model(model) => {
                 facts.insert("exponent".into(), model.exponent.into());
                 let log = model.log(args.requests.unwrap_or(REQUESTS), args.seed);
@@ -127,6 +134,16 @@ impl Source<'_> {
         facts.insert("keys".into(), log.keys().len().into());
         Ok((log, facts))
     }
+}
+
+/// Of all that a simulation sees of a log: another file may come under its name.
+fn checksum(log: &Log) -> u32 {
+    let requests = log.requests().iter();
+    let requests = requests.map(|request| [request.key, request.value_bytes(), request.op() as u32]);
+    let keys = log.keys().iter().map(|key| [key.crc32, key.lookup3, key.key_bytes]);
+    requests
+        .chain(keys)
+        .fold(0, |sum, words| crc32c::crc32c_append(sum, words.map(u32::to_le_bytes).as_flattened()))
 }
 
 fn config(args: &Kv, facts: &Map<String, Value>, case: &Case) -> Value {
@@ -234,30 +251,27 @@ impl Kept {
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut file, &mut bytes).with_context(|| name.to_string())?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let (lines, torn) = bytes.split_at(whole);
+        let wrong = |i: usize| {
+            anyhow!("{name}:{}: not a line of a sweep: give the file of one, or one that is not there", i + 1)
+        };
         let mut done = HashMap::new();
-        for (i, line) in bytes[..whole].split(|&byte| byte == b'\n').enumerate() {
+        for (i, line) in lines.split(|&byte| byte == b'\n').enumerate() {
             if line.is_empty() {
                 continue;
             }
-            let wrong = || {
-                anyhow!(
-                    "{name}:{}: not a line of a sweep: give the file of one, or one that is not there",
-                    i + 1
-                )
-            };
-            let value: Value = serde_json::from_slice(line).map_err(|_| wrong())?;
+            let value: Value = serde_json::from_slice(line).map_err(|_| wrong(i))?;
             if value["v"] != json::VERSION || value["sim"] != "kv" || !value["config"].is_object() {
-                return Err(wrong());
+                return Err(wrong(i));
             }
             done.insert(value["config"].to_string(), value);
         }
-        // Somebody else's file without a line end was refused or is empty of lines: it must not lose its text.
-        if whole == 0 && !bytes.is_empty() && !bytes.starts_with(b"{") {
-            return Err(anyhow!(
-                "{name}:1: not a line of a sweep: give the file of one, or one that is not there"
-            ));
+        // Somebody else's file may end without a line end: it must not lose its text.
+        let seen = torn.len().min(START.len());
+        if torn[..seen] != START[..seen] {
+            return Err(wrong(lines.iter().filter(|&&byte| byte == b'\n').count()));
         }
-        if whole < bytes.len() {
+        if !torn.is_empty() {
             file.set_len(whole as u64).with_context(|| name.to_string())?;
         }
         Ok(Kept { path: path.to_owned(), done, file: Mutex::new(file) })
