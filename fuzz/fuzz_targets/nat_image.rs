@@ -55,7 +55,7 @@ fn look(bytes: &[u8]) -> Result<(), ImageError> {
     let share = Share { worker: 0, workers: 1 };
     let mut v4 = Nat::<u32, 1, 2, 4>::new(plan(pool4, 0x0a00_0001), share, 9).unwrap();
     let mut v6 = Nat::<u128, 3, 5, 5>::new(plan(pool6, 0xfd00 << 112 | 1), share, 9).unwrap();
-    let now = Now { ms: 1000, times: &TIMES, owners: &[Whose::Pool] };
+    let now = Now { ms: 1000, times: &TIMES, owners: &[Whose::Pool], near: &[] };
     let taken4 = sessions.v4.iter().filter(|saved| v4.restore(&now, saved).is_ok()).count();
     let taken6 = sessions.v6.iter().filter(|saved| v6.restore(&now, saved).is_ok()).count();
     // Connections that nobody has answered may have given way to others.

@@ -73,7 +73,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     fn come(&mut self, ms: u64, at: usize, mut way: Way, packet: &[u8]) {
-        let now = Now { ms, times: &TIMES, owners: &[Whose::Ours] };
+        let now = Now { ms, times: &TIMES, owners: &[Whose::Ours], near: &[] };
         let mut worker = at % self.nats.len();
         let mut ip = packet.to_vec();
         let was_right = is_right::<A, E, S, T>(packet);
@@ -93,8 +93,11 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 match way {
                     Way::Leaving => assert_eq!(source, self.pool),
                     Way::Hairpin => assert!(source == self.pool && destination != self.pool),
-                    Way::ToPool if matches!(fate, Fate::Translated) => assert!(destination != self.pool || self.nats.len() > 1 || packet == ip),
-                    Way::ToPool | Way::Own => {}
+                    Way::ToPool if matches!(fate, Fate::Translated) => {
+                        assert!(destination != self.pool || self.nats.len() > 1 || packet == ip);
+                        assert!(source != self.pool, "from outside nobody comes from the pool");
+                    }
+                    Way::ToPool | Way::FromUs | Way::Own => {}
                 }
                 assert!(!was_right || is_right::<A, E, S, T>(&ip), "its checksums were right");
             }

@@ -475,7 +475,8 @@ impl NatControl {
     pub fn import(&mut self, now_ms: u64, image: &[u8]) -> Result<Taken, NatError> {
         let Sessions { v4, v6 } = Sessions::decode(image)?;
         let rules = self.rules.current();
-        let now = |owners| Now { ms: now_ms, times: &rules.times, owners };
+        // Whose a source is asks who translates packets.
+        let now = |owners| Now { ms: now_ms, times: &rules.times, owners, near: &[] };
         let all = v4.len() + v6.len();
         let v4 = self.v4.as_ref().map_or(Some(v4.len()), |half| half.restore(&now(&rules.owners4), &v4));
         let v6 = self.v6.as_ref().map_or(Some(v6.len()), |half| half.restore(&now(&rules.owners6), &v6));

@@ -47,6 +47,7 @@ mod note {
     pub(super) const LEAVING: u32 = 3;
     pub(super) const OWN: u32 = 4;
     pub(super) const DONE: u32 = 5;
+    pub(super) const FROM_US: u32 = 6;
 }
 
 /// How often numbers are shown, and the sweep goes on.
@@ -79,10 +80,13 @@ fn is_ours<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
 /// What is noted of a packet to the pool that came in by this interface; `None` if that is on neither side: what would answer it
 /// leaves by an interface where nothing is translated.
 fn to_pool(rules: &Rules, interface: u16, own: bool) -> Option<u32> {
-    if !own && rules.is_inside(interface) {
+    if own {
+        return Some(note::FROM_US);
+    }
+    if rules.is_inside(interface) {
         return Some(note::HAIRPIN);
     }
-    (own || rules.is_outside(interface)).then_some(note::TO_POOL)
+    rules.is_outside(interface).then_some(note::TO_POOL)
 }
 
 impl<A> Begin<A> {
@@ -203,6 +207,7 @@ fn way_of(packet: &Packet) -> Way {
         note::HAIRPIN => Way::Hairpin,
         note::LEAVING => Way::Leaving,
         note::OWN => Way::Own,
+        note::FROM_US => Way::FromUs,
         _ => Way::ToPool,
     }
 }
@@ -212,6 +217,7 @@ fn note_of(way: Way) -> u32 {
         Way::Hairpin => note::HAIRPIN,
         Way::Leaving => note::LEAVING,
         Way::Own => note::OWN,
+        Way::FromUs => note::FROM_US,
         Way::ToPool => note::TO_POOL,
     }
 }
@@ -222,6 +228,15 @@ fn on(packet: &mut Packet, fate: Fate) -> u8 {
     packet.hash = if fate == Fate::Passed && !leaving { note::NONE } else { note::DONE };
     packet.clear_checked();
     if leaving { FORWARD } else { LOOKUP }
+}
+
+/// What a family's packets are judged by now.
+fn now<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    rules: &Rules,
+    now_ns: u64,
+) -> Now<'_> {
+    let (owners, near) = if A::V6 { (&rules.owners6, &rules.near6) } else { (&rules.owners4, &rules.near4) };
+    Now { ms: now_ns / 1_000_000, times: &rules.times, owners, near }
 }
 
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> Translate<A, E, S, T> {
@@ -268,8 +283,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     fn resume(&mut self, cx: &mut Context<'_>, token: Token, until_ns: u64, mut packet: Packet) {
         let Some(seat) = &mut self.seat else { return cx.discard(DropReason::NatFragmentTimeout, packet) };
         let rules = self.rules.get(cx.reader);
-        let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
-        let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
+        let now = now::<A, E, S, T>(rules, cx.now_ns);
         let (way, l3) = (way_of(&packet), usize::from(packet.l3));
         let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
         let fate = seat.nat.resume(&now, way, token, ip);
@@ -318,8 +332,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 continue;
             };
             let rules = self.rules.get(cx.reader);
-            let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
-            let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
+            let now = now::<A, E, S, T>(rules, cx.now_ns);
             let until_ns = cx.now_ns + rules.times.fragment_ms * 1_000_000;
             let l3 = usize::from(packet.l3);
             let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
@@ -345,8 +358,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return each(burst, verdicts, |packet| Verdict::Next(on(packet, Fate::Passed)));
         };
         let rules = self.rules.get(cx.reader);
-        let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
-        let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
+        let now = now::<A, E, S, T>(rules, cx.now_ns);
         self.kept = 0;
         self.orders.clear();
         self.come.clear();
@@ -484,7 +496,9 @@ mod tests {
             fragment_ms: 1,
         };
         let (inside, outside) = (vec![true, false, false], vec![false, true, false]);
-        Rules { inside, outside, owners4: vec![Whose::Ours, Whose::Pool], owners6: Vec::new(), times }
+        let owners4 = vec![Whose::Ours, Whose::Pool];
+        let (owners6, near4, near6) = (Vec::new(), Vec::new(), Vec::new());
+        Rules { inside, outside, owners4, owners6, near4, near6, times }
     }
 
     #[test]
@@ -492,7 +506,8 @@ mod tests {
         let rules = rules();
         let noted = [0, 1, 2, 3].map(|interface| to_pool(&rules, interface, false));
         assert_eq!(noted, [Some(note::HAIRPIN), Some(note::TO_POOL), None, None]);
-        assert_eq!(to_pool(&rules, 2, true), Some(note::TO_POOL), "our own errors are about what is mapped");
+        assert_eq!(to_pool(&rules, 2, true), Some(note::FROM_US), "our own errors are about what is mapped");
+        assert_eq!(to_pool(&rules, 1, true), Some(note::FROM_US), "and have addresses of ours");
         assert_eq!(
             [7, 8, 9].map(|address| is_ours::<u32, 1, 2, 4>(&rules, &[7, 9], address)),
             [true, false, false]

@@ -5,9 +5,10 @@ use crate::nat::error::NatError;
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::ports::REGISTERED;
 use crate::nat::state::State;
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use tidemill_ip::{Interfaces, Owner};
+use tidemill_ip::{Interface, Interfaces, Owner};
 use tidemill_lpm::Prefix;
 
 /// Addresses that a pool may have, of each family: their bitmaps of ports are 24 KiB each.
@@ -30,6 +31,11 @@ pub struct Rules {
     pub owners4: Vec<Whose>,
     /// The same of IPv6.
     pub owners6: Vec<Whose>,
+    /// Sources that nobody outside has, IPv4's: from each of these addresses (as a number, rising) on, whether they are ours or somebody's inside. Of
+    /// networks within networks the narrowest counts, as with routes.
+    pub near4: Vec<(u128, bool)>,
+    /// The same of IPv6.
+    pub near6: Vec<(u128, bool)>,
     /// Timeouts.
     pub times: Times,
 }
@@ -73,6 +79,12 @@ impl Rules {
     pub fn is_outside(&self, interface: u16) -> bool {
         self.outside.get(usize::from(interface)).copied().unwrap_or(false)
     }
+}
+
+/// Whether nobody outside has this address; `near` as in [`Rules`].
+pub(crate) fn is_near(near: &[(u128, bool)], address: u128) -> bool {
+    let behind = near.partition_point(|(first, _)| *first <= address);
+    behind.checked_sub(1).is_some_and(|at| near[at].1)
 }
 
 /// What cannot change while packets flow: one family's part.
@@ -225,7 +237,65 @@ pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Che
     let owners4 = pool4.collect::<Result<_, _>>()?;
     let pool6 = v6.iter().flat_map(|plan| &plan.pool).map(|a| owner(IpAddr::V6((*a).into())));
     let owners6 = pool6.collect::<Result<_, _>>()?;
-    Ok(Checked { rules: Rules { inside, outside, owners4, owners6, times }, v4, v6 })
+    let near4 = v4.as_ref().map(|plan| near(interfaces, &inside, &outside, plan)).unwrap_or_default();
+    let near6 = v6.as_ref().map(|plan| near(interfaces, &inside, &outside, plan)).unwrap_or_default();
+    Ok(Checked { rules: Rules { inside, outside, owners4, owners6, near4, near6, times }, v4, v6 })
+}
+
+/// An interface's addresses of a family as numbers, each with the first and the last of its link.
+fn links<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    interface: &Interface,
+) -> Vec<[u128; 3]> {
+    if A::V6 {
+        let of = |(own, link): &(Ipv6Addr, Prefix<u128>)| [u128::from(*own), link.first(), link.last()];
+        return interface.v6.iter().map(of).collect();
+    }
+    let of =
+        |(own, link): &(Ipv4Addr, Prefix<u32>)| [u32::from(*own), link.first(), link.last()].map(u128::from);
+    interface.v4.iter().map(of).collect()
+}
+
+/// Who cannot come from outside, as [`Rules`] has it: ourselves, and who is known to be inside by a link, `static`, or `deterministic`. What a router
+/// inside leads to is not.
+fn near<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize>(
+    interfaces: &Interfaces,
+    inside: &[bool],
+    outside: &[bool],
+    plan: &Plan<A>,
+) -> Vec<(u128, bool)> {
+    // They are all of one VRF.
+    let sides = || interfaces.iter().zip(inside.iter().zip(outside));
+    let vrf = sides().find(|(_, (inside, _))| **inside).map(|(interface, _)| interface.vrf);
+    let (mut networks, mut own) = (Vec::new(), Vec::new());
+    for (interface, (inside, outside)) in sides().filter(|(interface, _)| Some(interface.vrf) == vrf) {
+        for [address, first, last] in links::<A, E, S, T>(interface) {
+            if *inside || *outside {
+                networks.push((first, last, *inside));
+            }
+            if interface.owner == Owner::Us {
+                own.push((address, address, true));
+            }
+        }
+    }
+    if let Some(rule) = plan.deterministic {
+        let last = rule.address_of(rule.hosts - 1) | ((1_u128 << rule.own_bits) - 1);
+        networks.push((rule.address_of(0), last, true));
+    }
+    let fixed = plan.fixed.iter().map(|(_, inside, _)| inside.address);
+    let hosts = fixed.chain(plan.whole.iter().map(|(_, host)| *host)).map(Into::<u128>::into);
+    networks.extend(hosts.map(|host| (host, host, true)));
+    networks.append(&mut own);
+    // The narrowest last, each over what it lies in.
+    networks.sort_by_key(|(first, last, _)| std::cmp::Reverse(last - first));
+    let mut near = BTreeMap::from([(0_u128, false)]);
+    for (first, last, is_near) in networks {
+        if let Some(behind) = last.checked_add(1) {
+            let side = near.range(..=behind).next_back().is_some_and(|(_, side)| *side);
+            near.insert(behind, side);
+        }
+        near.insert(first, is_near);
+    }
+    near.into_iter().collect()
 }
 
 /// Hosts of two VRFs may have the same address, and what tells them apart is gone outside.

@@ -130,6 +130,10 @@ const SERIAL_SHIFT: u32 = 10;
 const SERIAL: u64 = 0x3f << SERIAL_SHIFT;
 const TIME_SHIFT: u32 = 16;
 
+/// A bit of a session's key between protocol and ports, of hairpins: what looks ahead does not find them, so that nobody outside passes by one's session
+/// with a forged source.
+const HAIRPIN: u64 = 1 << 8;
+
 /// A session that has ended: mapping, remote address, its first word.
 type Dead<A> = (u32, A, u64);
 
@@ -339,7 +343,16 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// The key of a mapping's session with a remote endpoint.
     fn session_of(&self, mapping: u32, remote: Endpoint<A>) -> Key<S> {
         let Mapping { proto, inside, .. } = self.mappings[mapping as usize];
-        A::session(proto, inside, remote)
+        let mut key = A::session(proto, inside, remote);
+        if self.is_pool(remote.address) {
+            key.0[S - 1] |= HAIRPIN;
+        }
+        key
+    }
+
+    /// Whether an address is one of the pool.
+    pub(crate) fn is_pool(&self, address: A) -> bool {
+        self.plan.pool.binary_search(&address).is_ok()
     }
 
     /// Whether a mapping has a session with this remote endpoint now.

@@ -16,7 +16,7 @@ use crate::nat::counters::{Counter, Counters};
 use crate::nat::fragments::{Fragments, Known, Token, Whole};
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::packet::{Quote, Side, Upper, header, quote, rewrite, seal, upper};
-use crate::nat::settings::{Plan, Times, Whose};
+use crate::nat::settings::{Plan, Times, Whose, is_near};
 use crate::nat::state::{Piece, Refused, Saved, Share, State};
 use tidemill_burst::DropReason;
 use tidemill_flow::table::SizeError;
@@ -26,12 +26,14 @@ use tidemill_flow::table::SizeError;
 pub enum Way {
     /// From inside, to an address of the pool.
     Hairpin,
-    /// From anywhere else, to an address of the pool.
+    /// From outside, to an address of the pool.
     ToPool,
     /// From inside, to outside.
     Leaving,
     /// One of our own packets, to outside.
     Own,
+    /// From us, to an address of the pool: one of our own packets, or a hairpin that another worker has done the first half of.
+    FromUs,
 }
 
 /// What becomes of it.
@@ -73,6 +75,8 @@ pub struct Now<'a> {
     pub times: &'a Times,
     /// Whose the pool's addresses are besides, in order.
     pub owners: &'a [Whose],
+    /// Who cannot come from outside besides them: see [`Rules`](crate::nat::Rules).
+    pub near: &'a [(u128, bool)],
 }
 
 /// One worker's NAT of one family.
@@ -230,13 +234,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     fn owner(&self, way: Way, ip: &[u8], header: &Header<A>) -> Option<usize> {
         Some(match (way, upper::<A, E, S, T>(ip, header).ok()?) {
             (Way::Leaving | Way::Hairpin, Upper::Piece(..)) => self.state.worker_of_host(header.source),
-            (Way::ToPool, Upper::Piece(piece, _, port)) => {
+            (Way::ToPool | Way::FromUs, Upper::Piece(piece, _, port)) => {
                 self.state.worker_of(piece.proto(), Endpoint { address: header.destination, port })
             }
             (Way::Leaving | Way::Hairpin | Way::Own, Upper::Error) => {
                 self.state.worker_of_host(quote::<A, E, S, T>(ip, header).ok()?.destination.address)
             }
-            (Way::ToPool, Upper::Error) => {
+            (Way::ToPool | Way::FromUs, Upper::Error) => {
                 let quote = quote::<A, E, S, T>(ip, header).ok()?;
                 self.state.worker_of(quote.proto, quote.source)
             }
@@ -329,6 +333,11 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     fn whole(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8], header: &Header<A>) -> Fate {
+        // Packets of sessions that live do not come here: none of these is with an address of the pool, for who looks ahead.
+        let from_outside = way == Way::ToPool;
+        if from_outside && self.state.is_pool(header.source) {
+            return Fate::Drop(DropReason::MartianSource);
+        }
         let upper = match upper::<A, E, S, T>(ip, header) {
             Ok(upper) => upper,
             // What is not ours to translate may be for who has the address.
@@ -337,13 +346,19 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             }
             Err(reason) => return Fate::Drop(reason),
         };
+        // Errors are nobody's question, and routers on their way may have private addresses that are somebody's here, too.
+        if from_outside && !matches!(upper, Upper::Error) && is_near(now.near, header.source.into()) {
+            return Fate::Drop(DropReason::MartianSource);
+        }
         match (way, upper) {
             (Way::Leaving, Upper::Piece(piece, from, to)) => self.out(now, ip, header, piece, from, to),
-            (Way::ToPool, Upper::Piece(piece, from, to)) => self.come_in(now, ip, header, piece, from, to),
+            (Way::ToPool | Way::FromUs, Upper::Piece(piece, from, to)) => {
+                self.come_in(now, ip, header, piece, from, to)
+            }
             (Way::Hairpin, Upper::Piece(piece, from, to)) => self.turn(now, ip, header, piece, from, to),
             (Way::Leaving, Upper::Error) => self.error_out(now, ip, header, true),
             (Way::Own, Upper::Error) => self.error_out(now, ip, header, false),
-            (Way::ToPool, Upper::Error) => self.error_in(now, ip, header),
+            (Way::ToPool | Way::FromUs, Upper::Error) => self.error_in(now, ip, header),
             (Way::Hairpin, Upper::Error) => self.error_turn(now, ip, header),
             (Way::Own, _) => Fate::Passed,
             (_, Upper::Other) => self.without_ports(now, way, ip, header),
@@ -352,7 +367,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 
     /// Whether the packet is to an address that somebody has besides us.
     fn is_shared(&self, now: &Now<'_>, way: Way, header: &Header<A>) -> bool {
-        matches!(way, Way::ToPool | Way::Hairpin) && self.whose(now, header.destination) != Whose::Pool
+        matches!(way, Way::ToPool | Way::FromUs | Way::Hairpin)
+            && self.whose(now, header.destination) != Whose::Pool
     }
 
     fn whose(&self, now: &Now<'_>, address: A) -> Whose {
@@ -445,7 +461,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         if worker != self.share.worker && !alone {
             // The other half of it: there it comes from what its source looks like.
             rewrite::<A, E, S, T>(ip, header.upper, Some(proto), Side::Source, looks);
-            return Fate::Elsewhere(Handover { worker, way: Way::ToPool, first: None });
+            return Fate::Elsewhere(Handover { worker, way: Way::FromUs, first: None });
         }
         let remote = Endpoint { port: remote_port(piece, looks.port), ..looks };
         match self.state.enter(now.ms, now.times, outside, remote, piece) {
@@ -547,7 +563,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let worker = self.state.worker_of(quote.proto, quote.source);
         if worker != self.share.worker && self.share.workers > 1 {
             return match self.error_out(now, ip, header, true) {
-                Fate::Translated => Fate::Elsewhere(Handover { worker, way: Way::ToPool, first: None }),
+                Fate::Translated => Fate::Elsewhere(Handover { worker, way: Way::FromUs, first: None }),
                 refused => refused,
             };
         }
@@ -636,7 +652,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let (source, destination) = match way {
             Way::Leaving => (out, Some(header.destination)),
             Way::Hairpin => (out, into),
-            Way::ToPool | Way::Own => (Some(header.source), into),
+            Way::ToPool | Way::FromUs | Way::Own => (Some(header.source), into),
         };
         match (source, destination) {
             (Some(source), Some(destination)) if !covered => {

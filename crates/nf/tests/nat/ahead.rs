@@ -109,7 +109,7 @@ fn run<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>(seed: u6
             plain.reclaim(ms, buckets);
         }
         seen.ended += (before - ahead.state().sessions()) as u32;
-        let now = Now { ms, times: &times, owners: &owners };
+        let now = Now { ms, times: &times, owners: &owners, near: &[] };
         let mut waiting: Vec<(Way, Token, Vec<u8>)> = Vec::new();
         for (place, (way, ip)) in burst.iter().enumerate() {
             let (mut one, mut other) = (ip.clone(), ip.clone());
@@ -181,7 +181,7 @@ fn a_look_ahead_is_right_though_the_burst_itself_changes_all() {
         ahead.nat.look_ahead(burst.iter().map(|(way, ip)| (*way, &ip[..])));
         for (place, (way, ip)) in burst.iter().enumerate() {
             let (mut one, mut other) = (ip.clone(), ip.clone());
-            let now = Now { ms: ahead.ms, times: &ahead.times, owners: &ahead.owners };
+            let now = Now { ms: ahead.ms, times: &ahead.times, owners: &ahead.owners, near: &[] };
             let fate = ahead.nat.translate_next(place, &now, *way, &mut one);
             assert_eq!((fate, one), (plain.nat.translate(&now, *way, &mut other), other));
         }

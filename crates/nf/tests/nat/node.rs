@@ -217,3 +217,25 @@ fn without_room_early_fragments_are_refused_and_no_others() {
     let ([to_wan, _], dropped) = run("fragments = 0\n", lan, Vec::new());
     assert_eq!((of_ident(&to_wan, 9).len(), dropped(DropReason::NatFragmentRefused)), (2, 1));
 }
+
+#[test]
+fn a_datagram_from_outside_with_the_pools_source_does_not_come_in() {
+    let (alice, server, public) =
+        (end(u32::inside(1), 4000), end(u32::inside(9), 53), end(u32::pool(1), 5353));
+    let fixed = "[[static]]\nprotocol = \"udp\"\nexternal = \"192.0.2.1:5353\"\ninternal = \"10.0.0.9:53\"\n";
+    // The server says something to its own mapping, and so does Alice: that comes in.
+    let lan = vec![udp(server, public, b"me"), udp(alice, public, b"hello")];
+    let wan = vec![udp(public, public, b"round"), udp(end(u32::remote(1), 7), public, b"question")];
+    let ([_, to_lan], dropped) = run(fixed, lan, wan);
+    assert_eq!(dropped(DropReason::MartianSource), 1);
+    let mut from: Vec<u32> = to_lan
+        .iter()
+        .map(|ip| {
+            let (from, to) = ends::<u32, 1, 2, 4>(ip);
+            assert_eq!(to, server);
+            from.address
+        })
+        .collect();
+    from.sort_unstable();
+    assert_eq!(from, [u32::pool(1), u32::pool(1), u32::remote(1)]);
+}

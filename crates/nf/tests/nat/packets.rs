@@ -243,6 +243,8 @@ pub(crate) struct Lab<A: Net<E, S, T>, const E: usize, const S: usize, const T: 
     pub(crate) ms: u64,
     pub(crate) times: Times,
     pub(crate) owners: Vec<Whose>,
+    /// Who cannot come from outside.
+    pub(crate) near: Vec<(u128, bool)>,
     sent: u32,
     /// The packets before.
     before: Vec<(Way, Vec<u8>)>,
@@ -252,7 +254,8 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Lab<A, E, 
     pub(crate) fn new(plan: Plan<A>) -> Self {
         let owners = vec![Whose::Pool; plan.pool.len()];
         let nat = Nat::new(plan, Share { worker: 0, workers: 1 }, 0x1234_5678_9abc).unwrap();
-        Lab { nat, ms: 1_000_000, times: times(), owners, sent: 0, before: Vec::new() }
+        let (near, before) = (Vec::new(), Vec::new());
+        Lab { nat, ms: 1_000_000, times: times(), owners, near, sent: 0, before }
     }
 
     /// With a changed plan.
@@ -267,7 +270,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Lab<A, E, 
         // All that is over is forgotten: as exactly as a model has it.
         self.nat.reclaim(self.ms, usize::MAX);
         let mut packet = packet.to_vec();
-        let now = Now { ms: self.ms, times: &self.times, owners: &self.owners };
+        let now = Now { ms: self.ms, times: &self.times, owners: &self.owners, near: &self.near };
         let before = packet.clone();
         // Looked at ahead among others, or not: that must make no difference.
         self.sent += 1;
@@ -292,7 +295,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Lab<A, E, 
 
     /// A fragment that has waited.
     pub(crate) fn resume(&mut self, way: Way, token: Token, packet: &mut [u8]) -> Fate {
-        let now = Now { ms: self.ms, times: &self.times, owners: &self.owners };
+        let now = Now { ms: self.ms, times: &self.times, owners: &self.owners, near: &self.near };
         self.nat.resume(&now, way, token, packet)
     }
 

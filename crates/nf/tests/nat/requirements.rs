@@ -611,7 +611,7 @@ both! {
         let (_, came) = lab.send(Way::Hairpin, &sent);
         // Our own about it (the way to Bob is too narrow) is to an address of the pool, and from nobody inside.
         let gate = A::inside(254);
-        let (fate, packet) = lab.send(Way::ToPool, &error(gate, alices.address, &came));
+        let (fate, packet) = lab.send(Way::FromUs, &error(gate, alices.address, &came));
         assert_eq!(fate, Fate::Translated);
         ends::<A, E, S, T>(&packet);
         assert_eq!(A::read(&packet[A::SOURCE..]), gate);
@@ -695,6 +695,53 @@ both! {
         assert_ne!(other, public);
         assert_eq!(lab.back(client, public), Err(Fate::Drop(DropReason::NatUnmapped)), "UDP is another");
         lab.out(end(A::inside(7), 7), client);
+    }
+
+    fn from_outside_nobody_comes_as_one_of_the_pool_or_of_those_inside<A>() {
+        let (alice, server, public) = (end(A::inside(1), 4000), end(A::inside(9), 53), end(A::pool(1), 5353));
+        let remote = end(A::remote(1), 53);
+        let mut lab = Lab::<A, E, S, T>::with(|plan| {
+            plan.fixed = vec![(Proto::Udp, server, public), (Proto::Tcp, server, public)];
+            plan.filtering = Filtering::EndpointIndependent;
+        });
+        lab.near = vec![(A::inside(0).into(), true), (A::inside(32).into(), false)];
+        let alices = lab.out(alice, remote);
+        let before = lab.nat.state().sessions();
+        let martian = Fate::Drop(DropReason::MartianSource);
+        let forged = |lab: &mut Lab<A, E, S, T>| {
+            for from in [public, alices, alice, server, end(A::inside(31), 7)] {
+                for to in [public, alices] {
+                    assert_eq!(lab.send(Way::ToPool, &udp(from, to, b"round and round")).0, martian);
+                    assert_eq!(lab.send(Way::ToPool, &tcp(from, to, SYN)).0, martian);
+                }
+            }
+        };
+        forged(&mut lab);
+        assert_eq!(lab.nat.state().sessions(), before);
+        assert_eq!(lab.back(end(A::inside(32), 7), public), Ok(server));
+        // What they say to each other, and to themselves, is theirs: nobody else passes by it.
+        for (from, to, becomes) in
+            [(alice, public, (alices, server)), (server, alices, (public, alice)), (server, public, (public, server))]
+        {
+            let (fate, packet) = lab.send(Way::Hairpin, &udp(from, to, b"hello"));
+            assert_eq!((fate, ends::<A, E, S, T>(&packet)), (Fate::Translated, becomes));
+        }
+        forged(&mut lab);
+        forged(&mut lab);
+        // Half of a hairpin, from another worker, has an address of the pool, as our own errors may.
+        let (fate, packet) = lab.send(Way::FromUs, &udp(alices, public, b"hello"));
+        assert_eq!((fate, ends::<A, E, S, T>(&packet)), (Fate::Translated, (alices, server)));
+        // Errors are nobody's question: a router on their way may have an address that somebody inside has, but none of the pool.
+        let about = udp(alices, remote, b"out");
+        assert_eq!(lab.send(Way::ToPool, &error(A::inside(7), alices.address, &about)).0, Fate::Translated);
+        assert_eq!(lab.send(Way::ToPool, &error(A::pool(1), alices.address, &about)).0, martian);
+        assert_eq!(lab.send(Way::FromUs, &error(A::pool(1), alices.address, &about)).0, Fate::Translated);
+        // Nor has anybody inside one of the pool: what answers him would leave.
+        let before = lab.nat.state().mappings();
+        for (way, to) in [(Way::Leaving, remote), (Way::Hairpin, public)] {
+            assert_eq!(lab.send(way, &udp(end(A::pool(1), 5), to, b"")).0, martian);
+        }
+        assert_eq!(lab.nat.state().mappings(), before);
     }
 
     fn a_forged_syn_to_a_static_mapping_is_forgotten_soon<A>() {

@@ -34,7 +34,7 @@ fn nothing_is_allocated_while_packets_flow() {
         for (way, bytes) in &burst {
             let packet = &mut packet[..bytes.len()];
             packet.copy_from_slice(bytes);
-            let now = Now { ms: lab.ms, times: &lab.times, owners: &lab.owners };
+            let now = Now { ms: lab.ms, times: &lab.times, owners: &lab.owners, near: &[] };
             match lab.nat.translate(&now, *way, packet) {
                 Fate::Translated | Fate::First(..) => fates[0] += 1,
                 Fate::Tell(_) | Fate::Drop(DropReason::NatTableFull) => fates[1] += 1,

@@ -35,7 +35,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
     fn come(&mut self, worker: usize, way: Way, packet: &[u8]) -> Fate {
         let owners = vec![Whose::Pool; 8];
         let mut packet = packet.to_vec();
-        let now = Now { ms: 1000, times: &self.times, owners: &owners };
+        let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &[] };
         match self.nats[worker].translate(&now, way, &mut packet) {
             Fate::Elsewhere(handover) => {
                 self.handed += 1;
@@ -73,7 +73,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
     fn go_on(&mut self, mut worker: usize, mut way: Way, packet: &mut [u8]) -> Fate {
         let owners = vec![Whose::Pool; 8];
         for _ in 0..3 {
-            let now = Now { ms: 1000, times: &self.times, owners: &owners };
+            let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &[] };
             let fate = self.nats[worker].adopt(&now, way, packet);
             if let Fate::Elsewhere(handover) = fate {
                 self.handed += 1;
@@ -92,7 +92,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
         self.waiting = stay;
         let owners = vec![Whose::Pool; 8];
         for (worker, way, token, mut packet) in go {
-            let now = Now { ms: 1000, times: &self.times, owners: &owners };
+            let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &[] };
             match self.nats[worker].resume(&now, way, token, &mut packet) {
                 Fate::Elsewhere(handover) => {
                     self.handed += 1;

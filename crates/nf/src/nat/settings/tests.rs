@@ -250,6 +250,65 @@ fn a_static_port_is_in_nobody_elses_block() {
 }
 
 #[test]
+fn who_cannot_come_from_outside() {
+    let mut list: Vec<Interface> = ["lan", "wan", "dmz", "red"]
+        .iter()
+        .enumerate()
+        .map(|(n, name)| Interface::of_port(n as u16, name))
+        .collect();
+    list[0].v4.push(("10.0.0.1".parse().unwrap(), "10.0.0.0/16".parse().unwrap()));
+    list[0].v6.push(("fd00::1".parse().unwrap(), "fd00::/64".parse().unwrap()));
+    // A link outside within one inside, as a route is within another.
+    list[1].v4.push(("10.0.9.1".parse().unwrap(), "10.0.9.0/24".parse().unwrap()));
+    list[2].v4.push(("203.0.113.1".parse().unwrap(), "203.0.113.0/24".parse().unwrap()));
+    list[3].v4.push(("198.51.100.1".parse().unwrap(), "198.51.100.0/24".parse().unwrap()));
+    list[3].vrf = 7;
+    let text = "inside = [\"lan\"]\noutside = [\"wan\"]\npool = [\"192.0.2.0/27\", \"2001:db8::1\"]\n\
+        [[static]]\nprotocol = \"udp\"\nexternal = \"192.0.2.1:53\"\ninternal = \"172.16.0.5:53\"\n\
+        [deterministic]\ninside = [\"100.64.0.0/22\", \"fd01::/120\"]\nports_per_host = 252\n";
+    let rules = check(&toml::from_str(text).unwrap(), &Interfaces::new(list, 4)).unwrap().rules;
+    let near = |text: &str| match text.parse::<IpAddr>().unwrap() {
+        IpAddr::V4(a) => is_near(&rules.near4, u32::from(a).into()),
+        IpAddr::V6(a) => is_near(&rules.near6, a.into()),
+    };
+    for text in [
+        "10.0.0.0",
+        "10.0.8.255",
+        "10.0.9.1",
+        "10.0.10.0",
+        "10.0.255.255",
+        "203.0.113.1",
+        "172.16.0.5",
+        "100.64.0.0",
+        "100.64.3.255",
+        "fd00::ffff",
+        "fd01::ff",
+    ] {
+        assert!(near(text), "{text}");
+    }
+    for text in [
+        "9.255.255.255",
+        "10.0.9.0",
+        "10.0.9.2",
+        "10.0.9.255",
+        "10.1.0.0",
+        "203.0.113.2",
+        "198.51.100.1",
+        "172.16.0.4",
+        "172.16.0.6",
+        "100.63.255.255",
+        "100.64.4.0",
+        "255.255.255.255",
+        "fd00:0:0:1::1",
+        "fd01::100",
+        "::",
+    ] {
+        assert!(!near(text), "{text}");
+    }
+    assert!(!is_near(&[], 7));
+}
+
+#[test]
 fn a_nat_is_of_one_vrf() {
     let of = |vrfs: [u16; 3]| {
         let names = ["lan", "red", "wan"].iter().zip(vrfs).enumerate();

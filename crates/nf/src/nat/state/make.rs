@@ -14,6 +14,10 @@ const BESIDE: usize = 16;
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> State<A, E, S, T> {
     /// Makes a mapping.
     pub(super) fn map(&mut self, proto: Proto, inside: Endpoint<A>) -> Result<u32, DropReason> {
+        // Nobody inside has an address of the pool: what answers it would leave again.
+        if self.is_pool(inside.address) {
+            return Err(DropReason::MartianSource);
+        }
         if let Some(host) = self.hosts.find(inside.address) {
             self.hosts.may_keep(host)?;
         }

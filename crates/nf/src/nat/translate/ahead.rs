@@ -46,7 +46,7 @@ fn ask<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     let out = match way {
         Way::Leaving => true,
         Way::ToPool => false,
-        Way::Hairpin | Way::Own => return None,
+        Way::Hairpin | Way::Own | Way::FromUs => return None,
     };
     let header = header::<A>(ip)?;
     if header.fragment.is_some() {
