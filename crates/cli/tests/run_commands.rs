@@ -433,6 +433,7 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
     folder.write("nat.toml", &example);
     let said = folder.ok("check nat.toml");
     assert!(said.out.contains("inside: lan; pool: 2 IPv4 and 1 IPv6 addresses"), "{}", said.out);
+    assert!(!said.err.contains("nat."), "nothing to remark: {}", said.err);
     let report = books(&folder.ok("run nat.toml --json --record nat.tmrec.zst"));
     let counter = |name: &str| report["nat"][name].as_u64().unwrap();
     // Everything leaves by the outside: what goes out was translated, but for errors of our own that tell nothing of an inside host.

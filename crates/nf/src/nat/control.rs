@@ -328,7 +328,27 @@ impl NatControl {
         domain: &Domain,
         secret: u128,
     ) -> Result<Self, NatError> {
+        Self::of(section, settings::check(section, interfaces)?, workers, domain, secret)
+    }
+
+    /// One to look at, of one worker: it judges the configuration as it is written, and its tables are small, for nothing will flow.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn check(section: &NatSection, interfaces: &Interfaces, domain: &Domain) -> Result<Self, NatError> {
         let Checked { rules, v4, v6 } = settings::check(section, interfaces)?;
+        let checked = Checked { rules, v4: v4.map(small), v6: v6.map(small) };
+        Self::of(section, checked, 1, domain, 0)
+    }
+
+    fn of(
+        section: &NatSection,
+        checked: Checked,
+        workers: usize,
+        domain: &Domain,
+        secret: u128,
+    ) -> Result<Self, NatError> {
+        let Checked { rules, v4, v6 } = checked;
         Ok(NatControl {
             section: section.clone(),
             rules: Publisher::new(domain, rules),
@@ -514,6 +534,14 @@ impl NatControl {
         }
         roles
     }
+}
+
+/// With room for what is static, and little more.
+fn small<A>(mut plan: Plan<A>) -> Plan<A> {
+    const SMALL: usize = 1 << 12;
+    plan.mappings = plan.mappings.min(plan.fixed.len().max(SMALL));
+    plan.sessions = plan.sessions.min(SMALL);
+    plan
 }
 
 fn known<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize>(

@@ -6,7 +6,6 @@ use super::config::Config;
 use super::handover::{HandoverFile, HandsOver};
 use super::role::{Open, Opening, Role};
 use super::router::{self, Router};
-use super::service::checked_room;
 use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
 use anyhow::Result;
@@ -17,7 +16,6 @@ use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
 use tidemill_nf::nat::image::Sessions;
-use tidemill_nf::nat::settings::{MOST_MAPPINGS, MOST_SESSIONS};
 use tidemill_nf::nat::{Counter, Exporter, Host, NatControl, Prepared};
 use tidemill_router::RouterControl;
 
@@ -47,12 +45,9 @@ pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     NatPart::check_section(config, name)?;
     let (control, domain, routes) = router::check_control(config, name)?;
-    let mut section = config.nat.clone().unwrap_or_default();
-    // Nothing will flow: small tables do.
-    section.mappings = checked_room(section.mappings, MOST_MAPPINGS);
-    section.sessions = checked_room(section.sessions, MOST_SESSIONS);
+    let section = config.nat.clone().unwrap_or_default();
     let interfaces = &control.settings().interfaces;
-    let nat = NatControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
+    let nat = NatControl::check(&section, interfaces, &domain).map_err(|error| mistake(name, &error))?;
     let mut graph = tidemill_router::graph(&control);
     NatPart::splice(&mut graph, &nat, &control);
     router::check_flowspec(&mut graph, config, &domain, &control);

@@ -44,6 +44,35 @@ fn what_will_not_work_as_it_seems_is_remarked() {
 }
 
 #[test]
+fn what_is_only_looked_at_is_judged_as_it_is_written() {
+    let check = |more: &str| {
+        let base = "inside = [\"lan\"]\noutside = [\"wan\"]\npool = [\"192.0.2.1\"]\n";
+        let section: NatSection = toml::from_str(&format!("{base}{more}")).unwrap();
+        NatControl::check(&section, &interfaces(&["lan", "wan"]), &Domain::new())
+    };
+    let remarks = |more: &str| check(more).unwrap().remarks(&interfaces(&["lan", "wan"]));
+    assert_eq!(remarks(""), Vec::<String>::new(), "the defaults");
+    let said = remarks("mappings = 5000\nhost_mappings = 5000\n");
+    assert!(said[0].starts_with("nat.host_mappings: 5000 is not below nat.mappings = 5000"), "{said:?}");
+    // More static mappings than a small table has room for.
+    let fixed: String = (0..5000)
+        .map(|n| {
+            let (external, internal) = (format!("192.0.2.1:{}", 2000 + n), format!("10.0.0.9:{}", 1 + n));
+            format!(
+                "[[static]]\nprotocol = \"tcp\"\nexternal = \"{external}\"\ninternal = \"{internal}\"\n"
+            )
+        })
+        .collect();
+    let control = check(&format!("mappings = 20000\n{fixed}")).unwrap();
+    let half = control.v4.as_ref().unwrap();
+    let seats = half.seats.lock().unwrap();
+    assert_eq!(seats[0].as_ref().unwrap().nat.state().mappings(), 5000);
+    assert_eq!(control.remarks(&interfaces(&["lan", "wan"])), Vec::<String>::new());
+    let refused = check(&format!("mappings = 4999\n{fixed}")).err().unwrap().to_string();
+    assert_eq!(refused, "nat.mappings: 4999: there are 5000 static mappings: give more");
+}
+
+#[test]
 fn a_new_section_is_checked_against_the_interfaces_that_there_will_be() {
     let mut control = control("");
     let mut wanted = section("");
