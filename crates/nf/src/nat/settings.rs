@@ -593,8 +593,8 @@ fn deterministic<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize
         return Err(wrong("ports_per_host", format!("{per_host}: give an even number, 2 to 32256")));
     }
     // Well-known ports are nobody's (RFC 7422, section 2); blocks begin with an even one.
-    let from = (*ports.start()).max(REGISTERED).next_multiple_of(2);
-    let there = (u32::from(*ports.end()) + 1).saturating_sub(from.into());
+    let from = u32::from((*ports.start()).max(REGISTERED)).next_multiple_of(2);
+    let there = (u32::from(*ports.end()) + 1).saturating_sub(from);
     let each = there / u32::from(per_host);
     let hosts = 1_u32 << (host_length - length);
     if u64::from(each) * (pool.len() as u64) < u64::from(hosts) {
@@ -606,7 +606,8 @@ fn deterministic<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize
         );
         return Err(wrong("ports_per_host", what));
     }
-    let own_bits = bits - host_length;
+    // Ports that there are begin below 65536.
+    let (own_bits, from) = (bits - host_length, from as u16);
     let rule = Deterministic { first: A::of_bits(first), own_bits, hosts, ports: per_host, from, each };
     // A port says whose it is, or it says nothing.
     for (_, inside, outside) in fixed {

@@ -169,6 +169,7 @@ fn deterministic_ports_have_to_suffice() {
         ("10.0.0.0/7", 2016, "", "nat.deterministic.inside: "),
         ("10.0.0.0/27", 7, "", "nat.deterministic.ports_per_host: 7: give an even number"),
         ("10.0.0.0/32", 100, "ports = \"1000-1050\"\n", "nat.deterministic.ports_per_host: 100: 1 hosts"),
+        ("10.0.0.0/32", 2, "ports = \"65535-65535\"\n", "nat.deterministic.ports_per_host: 2: 1 hosts"),
         (
             "10.0.0.0/32",
             100,
