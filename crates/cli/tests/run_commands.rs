@@ -442,6 +442,7 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
     let out = report["out"].as_u64().unwrap();
     assert!((translated..=translated + made).contains(&out), "{report}");
     assert!(folder.ok("replay nat.tmrec.zst").out.contains("0 wrong"));
+    folder.write("notes", "mine");
     for (from, to, message) in [
         (
             "inside = [\"lan\"]",
@@ -454,6 +455,12 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
         ("host_mappings = 1000", "udp_s = 30", "nat.udp_s: 30: give 120 (RFC 4787, REQ-5)"),
         ("host_mappings = 1000", "fragments = 8000", "memory.frames = 8192: nat.fragments = 8000 may wait"),
         ("\"192.0.2.1:8080\"", "\"192.0.2.9:8080\"", "nat.static[0].external: 192.0.2.9: is not in nat.pool"),
+        (
+            "host_mappings = 1000",
+            "handover = \"notes\"",
+            "notes: is there already and was not written for this: give another name, or remove it",
+        ),
+        ("host_mappings = 1000", "handover = \".\"", "is a folder: name a file in it"),
         ("role = \"nat\"", "role = \"router\"", "[nat]: a router has no such section"),
         (
             "[nat]",

@@ -25,7 +25,8 @@ const ORDER_MARK: u32 = 0x0102_0304;
 pub const FORMAT_VERSION: u32 = 1;
 /// Sections begin on a multiple of this.
 pub const SECTION_ALIGN: usize = 64;
-const HEADER: usize = 64;
+/// Bytes of the header.
+pub const HEADER: usize = 64;
 const ENTRY: usize = 32;
 const CHECKSUM_AT: usize = 44;
 const NAME: usize = 16;
@@ -240,6 +241,12 @@ fn word(bytes: &[u8], offset: usize) -> Result<u32, ImageError> {
 
 fn field<T>(offset: usize, what: impl Into<String>) -> Result<T, ImageError> {
     Err(ImageError::Field { offset, what: what.into() })
+}
+
+/// Whether a file that begins with these bytes, [`HEADER`] of them or all that there are, is an image of this kind, or once was: it may be damaged.
+pub fn is_begun(bytes: &[u8], kind: &str) -> bool {
+    let name = bytes.get(16..32).and_then(|name| name.strip_prefix(kind.as_bytes()));
+    bytes.starts_with(&MAGIC) && name.is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
 }
 
 impl<'a> Image<'a> {

@@ -1,16 +1,20 @@
 //! The file of `nat.handover` or `filter.handover`: written while the role runs and when it stops, read when it starts, here or on another box. Connections go on.
 //!
 //! What a box knows of the last seconds before it dies is lost with it: connections that began within `handover_s` seconds. The image is written
-//! beside the file, and moved over it, so that one or the other is there and whole.
+//! beside the file, and moved over it, so that one or the other is there and whole. A file that is there and none of ours is not written over.
 
 use super::router::replace;
 use super::service::{lock, now_ns};
+use crate::usage;
 use crate::usage::one_line;
-use anyhow::{Context, Result};
-use std::path::PathBuf;
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tidemill_lookup::image;
 
 /// A control side whose tables can be handed over.
 pub(super) trait HandsOver {
@@ -18,6 +22,8 @@ pub(super) trait HandsOver {
     const KEY: &'static str;
     /// What is in it.
     const WHAT: &'static str;
+    /// The kind of its images.
+    const KIND: &'static str;
     /// What reads the tables beside the workers and the control side.
     type Exporter;
 
@@ -44,6 +50,17 @@ pub(super) struct HandoverFile {
 impl HandoverFile {
     pub(super) fn new(path: Option<&PathBuf>, every_s: u32) -> Option<Self> {
         Some(HandoverFile { path: path?.clone(), every: Duration::from_secs(every_s.into()) })
+    }
+
+    /// Refuses a file that is not ours to write.
+    ///
+    /// # Errors
+    /// What it is instead.
+    pub(super) fn check<C: HandsOver>(path: Option<&PathBuf>, name: &str) -> Result<()> {
+        match path.and_then(|path| Some((path, foreign(path, C::KIND)?))) {
+            Some((path, what)) => Err(usage(format!("{name}: {}: {}: {what}", C::KEY, path.display()))),
+            None => Ok(()),
+        }
     }
 
     /// Goes on with what the file says, if there is one; what is wrong with it is said, and the role starts without.
@@ -94,10 +111,64 @@ impl HandoverFile {
 
     /// Writes the file now; if that fails the last one is still there.
     fn save<C: HandsOver>(&self, control: &Mutex<C>) -> Result<()> {
+        // Somebody may have put it there since the start.
+        if let Some(what) = foreign(&self.path, C::KIND) {
+            bail!("{}: {}: {what}", C::KEY, self.path.display());
+        }
         // Whoever asks the control side something meanwhile does not wait for the whole table.
         let exporter = lock(control).reads();
         let image = C::image(&exporter, now_ns() / 1_000_000)
             .context("this is a fault of the program, please report it")?;
         replace(&self.path, &image).with_context(|| format!("{}: cannot write", self.path.display()))
+    }
+}
+
+/// Why a file is not ours to write, if it is not: ours is one that is not there, has nothing in it, or begins as our images do.
+fn foreign(path: &Path, kind: &str) -> Option<&'static str> {
+    let Ok(data) = std::fs::metadata(path) else {
+        return path.file_name().is_none().then_some("names no file: give one, or leave it out");
+    };
+    if data.is_dir() {
+        return Some("is a folder: name a file in it");
+    }
+    if !data.is_file() {
+        return Some("is no file that can be written anew: give another name");
+    }
+    let mut begin = Vec::new();
+    // Who may not read it any more could when it was started.
+    File::open(path).ok()?.take(image::HEADER as u64).read_to_end(&mut begin).ok()?;
+    let ours = begin.is_empty() || image::is_begun(&begin, kind);
+    (!ours).then_some("is there already and was not written for this: give another name, or remove it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_lookup::image::ImageBuilder;
+
+    #[test]
+    fn what_is_there_and_not_ours_is_not_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let of = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            foreign(&path, "nat-sessions")
+        };
+        let image = |kind| ImageBuilder::new(kind, 1, 32).finish();
+        assert_eq!((foreign(&path, "nat-sessions"), of(b""), of(&image("nat-sessions"))), (None, None, None));
+        // A damaged one of ours is of no use to anybody.
+        let mut damaged = image("nat-sessions");
+        damaged.truncate(40);
+        assert_eq!(of(&damaged), None);
+        let said = "is there already and was not written for this: give another name, or remove it";
+        let (other, alike) = (image("filter-states"), image("nat-session"));
+        for bytes in [&b"block all\n"[..], b"TIDEMILL", &other, &alike] {
+            assert_eq!(of(bytes), Some(said));
+        }
+        let said = ["", ".", "/dev/null"].map(|path| foreign(Path::new(path), "nat-sessions").unwrap());
+        assert!(said[0].starts_with("names no file") && said[1].starts_with("is a folder"), "{said:?}");
+        assert!(said[2].starts_with("is no file"), "{said:?}");
+        let nowhere = folder.path().join("no/file");
+        assert_eq!(foreign(&nowhere, "nat-sessions"), None, "it says so when it writes");
     }
 }

@@ -159,6 +159,7 @@ pub(crate) fn check_files(
     }
     read.extend(config.grantor.iter().filter_map(|grantor| grantor.key_file.clone()));
     read.extend(config.switch.iter().filter_map(|switch| switch.flows.clone()));
+    read.extend(config.filter.iter().filter_map(|filter| filter.rules.clone()));
     read.extend(config.assets.iter().filter_map(|assets| assets.fingerprints.clone()));
     let mut write: Vec<PathBuf> = record.map(Path::to_path_buf).into_iter().collect();
     if let Some(state) = &config.state {

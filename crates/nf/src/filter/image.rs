@@ -23,7 +23,8 @@ use tidemill_flow::flowtable::FlowReader;
 use tidemill_flow::key::Key;
 use tidemill_lookup::image::{Image, ImageBuilder, ImageError};
 
-const KIND: &str = "filter-states";
+/// The kind of these images.
+pub const KIND: &str = "filter-states";
 const VERSION: u32 = 1;
 const INTERFACES: &str = "interfaces";
 const SECTION4: &str = "states4";

@@ -18,7 +18,8 @@ use crate::nat::ip::{About, Endpoint, Family, Proto};
 use crate::nat::state::Saved;
 use tidemill_lookup::image::{Image, ImageBuilder, ImageError};
 
-const KIND: &str = "nat-sessions";
+/// The kind of these images.
+pub const KIND: &str = "nat-sessions";
 const VERSION: u32 = 1;
 const SECTION4: &str = "sessions4";
 const SECTION6: &str = "sessions6";

@@ -16,7 +16,7 @@ use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
-use tidemill_nf::filter::image::{Connections, Exporter};
+use tidemill_nf::filter::image::{Connections, Exporter, KIND};
 use tidemill_nf::filter::{
     Counter, FilterControl, FilterError, FilterFiles, FilterSection, Host, MOST_STATES, Prepared,
 };
@@ -102,6 +102,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 impl HandsOver for FilterControl {
     const KEY: &'static str = "filter.handover";
     const WHAT: &'static str = "connections";
+    const KIND: &'static str = KIND;
     type Exporter = Exporter;
 
     fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(usize, usize)> {
@@ -138,6 +139,7 @@ impl Part for FilterPart {
         let Some(section) = &config.filter else {
             return Err(usage(format!("{name}: filter: is missing: name the file of rules in [filter]")));
         };
+        HandoverFile::check::<FilterControl>(section.handover.as_ref(), name)?;
         check_room(config, name, "a filter", "filter", section.fragments)
     }
 

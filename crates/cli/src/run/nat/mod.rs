@@ -15,7 +15,7 @@ use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
-use tidemill_nf::nat::image::Sessions;
+use tidemill_nf::nat::image::{KIND, Sessions};
 use tidemill_nf::nat::{Counter, Exporter, Host, NatControl, Prepared};
 use tidemill_router::RouterControl;
 
@@ -90,6 +90,7 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
 impl HandsOver for NatControl {
     const KEY: &'static str = "nat.handover";
     const WHAT: &'static str = "sessions";
+    const KIND: &'static str = KIND;
     type Exporter = Exporter;
 
     fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(usize, usize)> {
@@ -128,6 +129,7 @@ impl Part for NatPart {
                 "{name}: nat: is missing: say in [nat] who is inside, and which pool there is"
             )));
         };
+        HandoverFile::check::<NatControl>(section.handover.as_ref(), name)?;
         check_room(config, name, "a NAT", "nat", section.fragments)
     }
 
