@@ -222,6 +222,7 @@ pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Che
     one_vrf(interfaces, &inside, &outside)?;
     let (pool4, pool6) = pool(section)?;
     let (v4, v6) = (plan::<u32, 1, 2, 4>(section, pool4)?, plan::<u128, 3, 5, 5>(section, pool6)?);
+    are_inside(section, interfaces, &inside, &outside)?;
     let owner = |address: IpAddr| match interfaces.iter().find(|interface| interface.has(address)) {
         None => Ok(Whose::Pool),
         Some(interface) if interface.owner == Owner::Us => Ok(Whose::Ours),
@@ -264,10 +265,10 @@ fn near<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T
     plan: &Plan<A>,
 ) -> Vec<(u128, bool)> {
     // They are all of one VRF.
-    let sides = || interfaces.iter().zip(inside.iter().zip(outside));
-    let vrf = sides().find(|(_, (inside, _))| **inside).map(|(interface, _)| interface.vrf);
+    let vrf = vrf(interfaces, inside);
+    let sides = interfaces.iter().zip(inside.iter().zip(outside));
     let (mut networks, mut own) = (Vec::new(), Vec::new());
-    for (interface, (inside, outside)) in sides().filter(|(interface, _)| Some(interface.vrf) == vrf) {
+    for (interface, (inside, outside)) in sides.filter(|(interface, _)| Some(interface.vrf) == vrf) {
         for [address, first, last] in links::<A, E, S, T>(interface) {
             if *inside || *outside {
                 networks.push((first, last, *inside));
@@ -296,6 +297,45 @@ fn near<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T
         near.insert(first, is_near);
     }
     near.into_iter().collect()
+}
+
+/// The VRF that all interfaces of a NAT are of.
+fn vrf(interfaces: &Interfaces, inside: &[bool]) -> Option<u16> {
+    interfaces.iter().zip(inside).find(|(_, inside)| **inside).map(|(interface, _)| interface.vrf)
+}
+
+/// An interface of this side whose link an address is on.
+fn on_link<'a>(interfaces: &'a Interfaces, side: &[bool], address: IpAddr) -> Option<&'a Interface> {
+    let mut all = interfaces.iter().zip(side);
+    all.find(|(interface, side)| **side && interface.on_link(address)).map(|(interface, _)| interface)
+}
+
+/// What static mappings lead to is neither here nor outside: that would have no answer, or one that is not translated.
+fn are_inside(
+    section: &NatSection,
+    interfaces: &Interfaces,
+    inside: &[bool],
+    outside: &[bool],
+) -> Result<(), NatError> {
+    let vrf = vrf(interfaces, inside);
+    for (i, config) in section.fixed.iter().enumerate() {
+        let text = &config.internal;
+        let parsed = text.parse::<IpAddr>().or_else(|_| text.parse().map(|socket: SocketAddr| socket.ip()));
+        let Ok(address) = parsed else { continue };
+        let wrong = |what: String| {
+            let what = format!("{address}: {what}: give an inside host's address");
+            NatError::config(format!("static[{i}].internal"), what)
+        };
+        let mut all = interfaces.iter().filter(|interface| Some(interface.vrf) == vrf);
+        if let Some(own) = all.find(|interface| interface.has(address)) {
+            return Err(wrong(format!("is interface {:?}'s own", own.name)));
+        }
+        let links = (on_link(interfaces, outside, address), on_link(interfaces, inside, address));
+        if let (Some(link), None) = links {
+            return Err(wrong(format!("is on the link of interface {:?}, which is outside", link.name)));
+        }
+    }
+    Ok(())
 }
 
 /// Hosts of two VRFs may have the same address, and what tells them apart is gone outside.
@@ -407,6 +447,7 @@ fn unfit(address: IpAddr) -> Option<&'static str> {
         _ if address.is_multicast() => Some("a multicast address"),
         IpAddr::V4(a) if a.octets()[0] == 0 || a.octets()[0] >= 240 => Some("a reserved address"),
         IpAddr::V6(a) if a.is_unicast_link_local() => Some("a link-local address"),
+        IpAddr::V6(a) if a.to_ipv4_mapped().is_some() => Some("an IPv4-mapped address"),
         _ => None,
     }
 }
@@ -465,6 +506,10 @@ fn plan<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T
         };
         if external.0.is_ipv4() != internal.0.is_ipv4() {
             let what = format!("{}: external is of the other family: give two of one", internal.0);
+            return Err(wrong("internal", what));
+        }
+        if let Some(why) = unfit(internal.0) {
+            let what = format!("{}: {why} is no host's: give an inside host's", internal.0);
             return Err(wrong("internal", what));
         }
         let (Some(outside), Some(inside)) = (A::of_ip(external.0), A::of_ip(internal.0)) else { continue };

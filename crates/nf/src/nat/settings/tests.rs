@@ -7,6 +7,7 @@ fn interfaces() -> Interfaces {
         .enumerate()
         .map(|(n, name)| Interface::of_port(n as u16, name))
         .collect();
+    list[0].v4.push(("10.7.0.1".parse().unwrap(), "10.7.0.0/24".parse().unwrap()));
     list[1].v4.push(("192.0.2.1".parse().unwrap(), "192.0.2.0/24".parse().unwrap()));
     list[1].v6.push(("2001:db8::1".parse().unwrap(), "2001:db8::/64".parse().unwrap()));
     Interfaces::new(list, 3)
@@ -98,6 +99,7 @@ fn every_mistake_is_named_with_its_key() {
         ("\"127.0.0.1\"", "nat.pool[0]: \"127.0.0.1\": a loopback address cannot be"),
         ("\"224.0.0.1\"", "nat.pool[0]: \"224.0.0.1\": a multicast address"),
         ("\"fe80::1\"", "nat.pool[0]: \"fe80::1\": a link-local address"),
+        ("\"::ffff:192.0.2.1\"", "nat.pool[0]: \"::ffff:192.0.2.1\": an IPv4-mapped address cannot be"),
     ] {
         let text = format!("inside = [\"lan\"]\noutside = [\"wan\"]\npool = [{pool}]");
         assert!(said(&text).starts_with(what), "{pool}: {}", said(&text));
@@ -128,6 +130,19 @@ fn static_mappings_that_cannot_be() {
         ),
         (one("tcp", "192.0.2.7:80", "10.0.0.5:80"), "nat.static[0].external: 192.0.2.7: is not in nat.pool"),
         (one("tcp", "192.0.2.1:80", "192.0.2.1:81"), "nat.static[0].internal: 192.0.2.1: is in nat.pool"),
+        (
+            one("tcp", "192.0.2.1:80", "0.0.0.0:80"),
+            "nat.static[0].internal: 0.0.0.0: the unspecified address is no host's",
+        ),
+        (one("", "192.0.2.1", "224.0.0.1"), "nat.static[0].internal: 224.0.0.1: a multicast address is no"),
+        (
+            one("tcp", "192.0.2.1:80", "192.0.2.7:80"),
+            "nat.static[0].internal: 192.0.2.7: is on the link of interface \"wan\", which is outside: give",
+        ),
+        (
+            one("", "192.0.2.1", "10.7.0.1"),
+            "nat.static[0].internal: 10.7.0.1: is interface \"lan\"'s own: give an inside host's",
+        ),
         (
             format!("{web}{}", one("tcp", "192.0.2.1:80", "10.0.0.6:80")),
             "nat.static[1].external: is what another",
