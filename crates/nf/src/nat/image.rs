@@ -24,7 +24,7 @@ const VERSION: u32 = 1;
 const SECTION4: &str = "sessions4";
 const SECTION6: &str = "sessions6";
 /// The longest life that a configuration can give, milliseconds.
-const LONGEST_MS: u64 = 31_536_000_000;
+pub(crate) const LONGEST_MS: u64 = 31_536_000_000;
 const FROM_OUTSIDE: u8 = 1;
 const ANSWERED: u8 = 2;
 

@@ -183,6 +183,14 @@ fn what_was_taken_over_is_as_if_it_had_been_made_here() {
 }
 
 #[test]
+fn what_comes_while_sessions_are_read_spoils_nothing() {
+    // The longest life that there is, begun after the reader's clock was looked at.
+    let longest = format!("udp_s = 31536000\n{STATIC}");
+    let image = filled(&longest).exporter().export(500);
+    assert_eq!(taken(&longest, &image, 1).1, Taken { sessions: 27 + 2 + 9, left_out: 0 });
+}
+
+#[test]
 fn what_does_not_fit_stays_out() {
     let image = filled(STATIC).exporter().export(2_000);
     // The static port is another host's now.

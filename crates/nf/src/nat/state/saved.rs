@@ -1,6 +1,7 @@
 //! Sessions as another process takes them over: what is left of each, apart from any worker's numbers and clock.
 
 use super::{ANSWERED, FROM_OUTSIDE, Sort, State, TIME_SHIFT};
+use crate::nat::image::LONGEST_MS;
 use crate::nat::ip::{About, Endpoint, Family, Proto};
 use crate::nat::settings::Times;
 use crate::nat::tcp::Tcp;
@@ -37,7 +38,8 @@ pub(crate) fn save<A: Family<E, S, T>, const E: usize, const S: usize, const T: 
     Some(Saved {
         about,
         remote: A::of_session(key).2,
-        left_ms: (state[0] >> TIME_SHIFT).checked_sub(now_ms).filter(|left_ms| *left_ms > 0)?,
+        // Packets that come while tables are read are later than its clock.
+        left_ms: (state[0] >> TIME_SHIFT).checked_sub(now_ms).filter(|left_ms| *left_ms > 0)?.min(LONGEST_MS),
         tcp: if about.proto == Proto::Tcp { state[0] as u8 } else { 0 },
         from_outside: state[0] & FROM_OUTSIDE != 0,
         answered: state[0] & ANSWERED != 0,
