@@ -279,6 +279,8 @@ pub enum Role {
     Static(Proto, End),
     /// Deterministic: an inside host, with its address and its ports.
     Ports(IpAddr, u16, u16),
+    /// Deterministic: as an inside host it has no ports.
+    Portless,
     /// Deterministic: an endpoint of the pool, and the inside host that it is.
     Host(IpAddr),
     /// The same, where hosts have prefixes: the first address, the length.
@@ -575,8 +577,10 @@ fn known<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const 
         }
     }
     let Some(rule) = plan.deterministic else { return };
-    if let Some((at, ports)) = rule.of_host(address) {
-        roles.push(Role::Ports(plan.pool[at].ip(), *ports.start(), *ports.end()));
+    match rule.of_host(address) {
+        Some((at, ports)) => roles.push(Role::Ports(plan.pool[at].ip(), *ports.start(), *ports.end())),
+        None if roles.is_empty() => roles.push(Role::Portless),
+        None => {}
     }
     if let (Ok(at), Some(port)) = (plan.pool.binary_search(&address), port)
         && let Some(host) = rule.host_of(at, port)

@@ -115,6 +115,9 @@ fn told(address: IpAddr, role: &Role) -> String {
         Role::Ports(outside, first, last) => {
             format!("{address} is {outside}, ports {first} to {last} (deterministic)")
         }
+        Role::Portless => {
+            format!("{address} is not in nat.deterministic.inside: an inside host has no ports by it")
+        }
         Role::Host(host) => format!("this port belongs to {host} (deterministic)"),
         Role::Network(first, length) => format!("this port belongs to {first}/{length} (deterministic)"),
     }

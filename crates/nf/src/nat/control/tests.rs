@@ -26,6 +26,7 @@ fn ports_say_whose_they_are_in_both_families() {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     assert_eq!(control.roles(ip("10.0.0.3"), None), [Role::Ports(ip("192.0.2.1"), 7072, 9087)]);
     assert_eq!(control.roles(ip("192.0.2.1"), Some(7072)).last(), Some(&Role::Host(ip("10.0.0.3"))));
+    assert_eq!(control.roles(ip("10.0.0.32"), None), [Role::Portless]);
     let host = ip("fd00:0:0:21::abcd");
     assert_eq!(control.roles(host, None), [Role::Ports(ip("2001:db8::1"), 3040, 5055)]);
     let network = Role::Network(ip("fd00:0:0:21::"), 64);
