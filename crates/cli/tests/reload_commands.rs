@@ -339,6 +339,32 @@ fn every_role_has_types_and_panels_hears_a_signal_and_stops() {
     }
 }
 
+#[test]
+fn a_nat_says_after_a_reload_what_will_not_work_any_more() {
+    let folder = Folder::new();
+    let of = |address: &str| {
+        format!(
+            "{}[[interface]]\nport = \"a\"\naddresses = [\"{address}/24\"]\n\
+            [nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n",
+            ROUTER.replace("router", "nat")
+        )
+    };
+    folder.write("run.toml", of("192.0.2.1"));
+    let mut command = tidemill(&folder, "run run.toml");
+    command.stderr(File::create(folder.path("said")).unwrap());
+    let _running = answering(&folder, command);
+    let remark = "nat.pool: 192.0.2.1 is on the link of interface \"a\", where nobody answers for it";
+    assert!(!folder.read("said").contains(remark), "{}", folder.read("said"));
+    // Once: what it has said it does not say again.
+    for address in ["192.0.2.9", "192.0.2.9"] {
+        folder.write("run.toml", of(address));
+        folder.ok("reload --socket s.sock");
+    }
+    is_said(&folder, remark);
+    assert_eq!(folder.read("said").matches(remark).count(), 1, "{}", folder.read("said"));
+    folder.ok("stop --socket s.sock");
+}
+
 /// Reads OpenMetrics as Prometheus' own library for Python does, which is strict: families and samples.
 const READ: &str = "import sys\n\
     from prometheus_client.openmetrics.parser import text_string_to_metric_families as read\n\

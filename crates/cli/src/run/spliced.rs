@@ -52,6 +52,10 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
     fn commit(control: &mut Self::Control, prepared: Self::Prepared);
     /// The interfaces have changed; why it goes by those of before, if it does.
     fn interfaces(control: &mut Self::Control, interfaces: &Interfaces) -> Result<(), String>;
+    /// What the configuration says that will not work as it seems.
+    fn remarks(_control: &Self::Control, _interfaces: &Interfaces) -> Vec<String> {
+        Vec::new()
+    }
     /// One round of its control side.
     fn poll(control: &mut Self::Control);
     /// All that it counts: name, number, whether that is so now.
@@ -140,6 +144,10 @@ impl<P: Part> Spliced<P> {
         })
     }
 
+    fn remarks(&self) -> Vec<String> {
+        self.router.with_control(|control| P::remarks(&lock(&self.control), &control.settings().interfaces))
+    }
+
     /// Has the part know interfaces that have changed.
     fn follow_interfaces(&self) {
         self.router.with_control(|control| {
@@ -180,6 +188,7 @@ impl<P: Part> Role for Spliced<P> {
         P::check_section(new, name)?;
         let _one = lock(&self.loading);
         let files = P::read(new, name)?;
+        let before = self.remarks();
         // All that can be wrong is found before anything changes; new interfaces may be in the section at once.
         let left = self.router.reload_with(
             (name, old, new, text),
@@ -194,14 +203,17 @@ impl<P: Part> Role for Spliced<P> {
             },
         )?;
         self.follow_interfaces();
+        for remark in self.remarks().iter().filter(|remark| !before.contains(remark)) {
+            self.trouble.note(P::NAME, &format!("warning: {name}: {remark}"));
+        }
         Ok(left)
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         self.router.clone().verbs(registry);
         P::verbs(&self, registry);
-        registry
-            .event_kind(P::NAME, &format!("What {} has to say: interfaces that it cannot follow", P::WHO));
+        let about = "interfaces that it cannot follow, what will not work since a reload";
+        registry.event_kind(P::NAME, &format!("What {} has to say: {about}", P::WHO));
         registry.panel(P::TITLE, move || figures(P::NAME, P::figures(&lock(&self.control)).into_iter()));
     }
 

@@ -157,6 +157,10 @@ impl Part for NatPart {
         control.interfaces(interfaces).map_err(|error| error.to_string())
     }
 
+    fn remarks(control: &NatControl, interfaces: &Interfaces) -> Vec<String> {
+        control.remarks(interfaces)
+    }
+
     fn poll(control: &mut NatControl) {
         control.poll();
     }
