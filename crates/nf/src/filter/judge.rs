@@ -264,6 +264,12 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         }
         let known = known.as_ref();
         let side = known.map_or(0, |connection| usize::from(connection.origin_low != read.from_low));
+        if let (Some(connection), Load::Tcp(segment)) = (known, &read.load)
+            && segment.opens()
+            && connection.tcp.clone().step(side, segment).is_err()
+        {
+            return self.again(place, rules, ways, read);
+        }
         // What is decided now, by the ways of the first packet; and by which rules the packet passes, by its own.
         let mut kept = [false; 2];
         let mut by_rule = [NO_RULE; 2];
@@ -334,6 +340,27 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                 }
                 self.ahead.begins(place);
             }
+        }
+        rules.count(self.worker, decided, read.bytes);
+        Fate::Passes
+    }
+
+    /// A SYN of a connection that both sides have opened: of a host that was started again and takes the same ports, or forged. The other host knows, and asks: its acknowledgement is in
+    /// the window, and the reset that it brings about, at the very next number, ends the connection (RFC 5961, section 4). So the SYN passes where it might begin a connection, and
+    /// changes nothing of this one.
+    fn again(&mut self, place: usize, rules: &Rules, ways: Ways, read: &Read<A, W>) -> Fate {
+        self.counters.one(Counter::ByRules);
+        let mut decided = [None; 2];
+        for (way, interface) in [ways.from, ways.to].into_iter().enumerate() {
+            if (way == 1 && ways.to == NOWHERE) || rules.skips(interface) {
+                continue;
+            }
+            let decision = self.decide(rules, place, read, way == 1, interface);
+            if decision.action != Action::Pass {
+                self.counters.one(Counter::OutOfWindow);
+                return Fate::Drop(DropReason::FilterOutOfWindow);
+            }
+            decided[way] = decision.rule;
         }
         rules.count(self.worker, decided, read.bytes);
         Fate::Passes

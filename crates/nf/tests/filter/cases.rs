@@ -54,6 +54,47 @@ fn a_tcp_connection_opens_and_what_does_not_fit_is_dropped() {
     assert_eq!(lab.v4.states().len(), 1);
 }
 
+/// A client that lost its power comes back and takes the same port: its server asks, the client resets, and opens anew.
+#[test]
+fn a_host_that_was_started_again_takes_its_ports_again() {
+    for (inside, remote) in [("10.0.0.5", "192.0.2.1"), ("2001:db8::5", "2001:db8:1::1")] {
+        let mut lab = Lab::new(USUAL);
+        let tcp = |flags, seq, ack| Body::Tcp(4000, 80, segment(flags, seq, ack));
+        let back = |flags, seq, ack| Body::Tcp(80, 4000, segment(flags, seq, ack));
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(SYN, 1000, 0)));
+        assert!(lab.passes(INWARD, remote, inside, back(SYN | ACK, 5000, 1001)));
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(ACK, 1001, 5001)));
+        let dropped = Fate::Drop(DropReason::FilterOutOfWindow);
+        for seq in [1500, 0x9000_0000] {
+            assert!(lab.passes(OUTWARD, inside, remote, tcp(SYN, seq, 0)), "{seq}");
+            // From where nobody may begin anything nobody does it with its ports either.
+            assert_eq!(lab.send(INWARD, &packet(ip(remote), ip(inside), back(SYN, seq, 0))), dropped);
+            // Forged ones change nothing: neither do they make an answer fit, nor does a reset end anything that has not the very number.
+            let other = back(SYN | ACK, 7000, seq + 1);
+            assert_eq!(lab.send(INWARD, &packet(ip(remote), ip(inside), other)), dropped);
+            assert_eq!(lab.send(INWARD, &packet(ip(remote), ip(inside), back(RST, 7000, 0))), dropped);
+            assert!(lab.passes(OUTWARD, inside, remote, tcp(RST, 1002, 0)));
+            assert!(lab.passes(OUTWARD, inside, remote, tcp(ACK, 1001, 5001)));
+            assert!(lab.passes(INWARD, remote, inside, back(ACK, 5001, 1001)), "what the server asks by");
+        }
+        let life = |lab: &mut Lab| {
+            let end = lab.ms + times().tcp_established_ms;
+            let buckets = lab.v4.states().buckets().max(lab.v6.states().buckets()) + 1;
+            lab.v4.reclaim(end, buckets) + lab.v6.reclaim(end, buckets)
+        };
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(RST, 1001, 0)), "the very next number");
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(SYN, 0x9000_0000, 0)), "the same ports again");
+        assert!(lab.passes(INWARD, remote, inside, back(SYN | ACK, 7000, 0x9000_0001)));
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(ACK, 0x9000_0001, 7001)));
+        assert_eq!(lab.v4.states().len() + lab.v6.states().len(), 1);
+        // Nor does a SYN make it live longer.
+        lab.ms += 1000;
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(SYN, 1, 0)));
+        lab.ms -= 1000;
+        assert_eq!(life(&mut lab), 1);
+    }
+}
+
 #[test]
 fn errors_about_a_connection_pass_and_others_do_not() {
     for (inside, remote, router) in
