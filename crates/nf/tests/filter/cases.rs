@@ -550,6 +550,30 @@ fn the_example_is_right() {
     assert!(error.contains("line 10, column 12: there is no interface \"lan\""), "{error}");
 }
 
+/// A device has no end: it is refused, wherever it is named, and so is what is too long.
+#[test]
+fn only_files_are_read_and_no_more_than_a_bound_of_them() {
+    use tidemill_ip::{Interface, Interfaces};
+    use tidemill_nf::filter::{FilterControl, FilterSection, text::MOST_BYTES};
+    let interfaces = Interfaces::new(vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")], 2);
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let error = |rules: std::path::PathBuf| {
+        let section = FilterSection { rules: Some(rules), ..FilterSection::default() };
+        FilterControl::new(&section, &interfaces, 1, &domain).map(|_| ()).unwrap_err().to_string()
+    };
+    assert_eq!(error("/dev/zero".into()), "/dev/zero: a device or a folder, and no file");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules");
+    for rules in ["pass all\ntable <bad> file \"/dev/zero\"\n", "\nload \"/dev/zero\" format cisco acl 1\n"] {
+        std::fs::write(&path, rules).unwrap();
+        let said = error(path.clone());
+        let what = ": /dev/zero: a device or a folder, and no file";
+        assert!(said.contains("line 2, column ") && said.ends_with(what), "{said}");
+    }
+    std::fs::write(&path, vec![b'\n'; MOST_BYTES + 1]).unwrap();
+    assert!(error(path).ends_with(": longer than 16777216 bytes"));
+}
+
 /// A link that comes and goes is nothing to rules: they stay what they were, with what they have counted.
 #[test]
 fn rules_are_made_anew_where_interfaces_have_other_names_or_vrfs_only() {
