@@ -97,6 +97,8 @@ fn wrong_sections_are_named() {
         ("[assets]\nhost = 1\n", "unknown field `host`"),
         ("[ipfix]\n", "ipfix.collector: \"\": give address and port"),
         ("[ipfix]\ncollector = \"10.0.0.1:0\"\n", "ipfix.collector: \"10.0.0.1:0\": nobody can be there"),
+        ("[ipfix]\ncollector = \"255.255.255.255:4739\"\n", "nobody can be there"),
+        ("[ipfix]\ncollector = \"[fe80::1]:4739\"\n", "give its number, as \"[fe80::1%2]:4739\""),
         (
             "[ipfix]\ncollector = \"10.0.0.1:4739\"\nmessage_bytes = 100\n",
             "ipfix.message_bytes: 100: give 512 to 65000",
