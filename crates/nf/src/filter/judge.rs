@@ -21,7 +21,7 @@ use crate::filter::connection::{Connection, Kind, NO_RULE, Words, rule_of};
 use crate::filter::counters::{Counter, Counters};
 use crate::filter::image::Saved;
 use crate::filter::log::{Budget, LogLine};
-use crate::filter::net::Net;
+use crate::filter::net::{Ends, Net};
 use crate::filter::packet::{Load, Read, pair, quoted};
 use crate::filter::rules::{Asked, Decision, Rules};
 use crate::filter::settings::Plan;
@@ -180,13 +180,14 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         saved: &Saved<W>,
         interfaces: &[Option<u16>],
     ) -> bool {
-        let Saved { key, mut connection } = *saved;
+        let Saved { mut key, mut connection } = *saved;
         for number in &mut connection.interfaces {
             let Some(Some(here)) = interfaces.get(usize::from(*number)) else { return false };
             *number = *here;
         }
-        let same_vrf = rules.vrf(connection.interfaces[0]) == A::of_key(&key).vrf;
-        if !same_vrf || self.states.find(&key).is_some() || !self.still(rules, &key, &mut connection) {
+        // VRFs have numbers as they were listed: it is the one that its packets come in by now.
+        key = A::key(&Ends { vrf: rules.vrf(connection.interfaces[0]), ..A::of_key(&key) });
+        if self.states.find(&key).is_some() || !self.still(rules, &key, &mut connection) {
             return false;
         }
         connection.until_ms += now_ms;
