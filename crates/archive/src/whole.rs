@@ -40,7 +40,8 @@ fn read_within(path: &Path, most: u64, wait: Duration) -> io::Result<Vec<u8>> {
             Err(error) => return Err(error),
         }
         if Instant::now() >= ends {
-            let what = format!("a pipe whose writer was not done within {} s: give a file", wait.as_secs_f32());
+            let seconds = wait.as_secs_f32();
+            let what = format!("a pipe whose writer was not done within {seconds} s: give a file");
             return Err(io::Error::new(ErrorKind::TimedOut, what));
         }
         std::thread::sleep(PAUSE);

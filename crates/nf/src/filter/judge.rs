@@ -22,7 +22,7 @@ use crate::filter::counters::{Counter, Counters};
 use crate::filter::image::Saved;
 use crate::filter::log::{Budget, LogLine};
 use crate::filter::net::{Ends, Net};
-use crate::filter::packet::{Load, Read, pair, quoted};
+use crate::filter::packet::{Load, Read, first_piece, pair, quoted};
 use crate::filter::rules::{Asked, Decision, Rules};
 use crate::filter::settings::Plan;
 use crate::filter::states::{NoRoom, States};
@@ -143,13 +143,18 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
     }
 
     /// The worker that the packet at this place belongs to: a hash of both addresses, so that all packets, fragments and errors of a connection are one
-    /// worker's. What cannot be read is anybody's.
+    /// worker's. What cannot be read is anybody's, but a first fragment whose others wait.
     pub fn owner(&self, place: usize, ip: &[u8]) -> usize {
         if self.workers < 2 {
             return self.worker;
         }
-        let Some((_, Ok(read))) = self.ahead.reads.get(place) else { return self.worker };
-        self.owner_of(pair(ip, read))
+        match self.ahead.reads.get(place) {
+            Some((_, Ok(read))) => self.owner_of(pair(ip, read)),
+            Some((_, Err(_))) => first_piece::<A>(ip).map_or(self.worker, |(one, other, ..)| {
+                self.owner_of(if one < other { (one, other) } else { (other, one) })
+            }),
+            None => self.worker,
+        }
     }
 
     /// The worker that a connection between these belongs to, the lower address first.
@@ -227,7 +232,10 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                 self.whole(place, now_ms, rules, *ways, read, ip)
             }
             Some((ways, Ok(read))) => self.piece(place, now_ms, rules, *ways, read, ip),
-            Some((_, Err(reason))) => Fate::Drop(*reason),
+            Some((ways, Err(reason))) => {
+                self.refuse_rest(now_ms, rules, *ways, ip);
+                Fate::Drop(*reason)
+            }
             None => Fate::Drop(DropReason::FilterMalformed),
         };
         self.ahead.reads = reads;

@@ -733,6 +733,26 @@ fn ipv6_fragments_are_one_packets_whatever_each_says_is_next() {
 }
 
 #[test]
+fn nothing_waits_for_a_first_fragment_that_cannot_be_read() {
+    let mut lab = Lab::new("pass all\n");
+    let cut = Fate::Drop(DropReason::FilterMalformed);
+    let refused = Fate::Drop(DropReason::FilterFragmentRefused);
+    let long = tidemill_nf::filter::tcp::Segment { len: 100, ..segment(SYN, 1, 0) };
+    // Of the header of TCP eight bytes are in the first one.
+    let v4 = fragments(&packet(ip("10.0.0.5"), ip("192.0.2.1"), Body::Tcp(4000, 80, long)), 8, 1);
+    assert!(matches!(lab.send(OUTWARD, &v4[1]), Fate::Waits(_)));
+    assert_eq!(lab.send(OUTWARD, &v4[0]), cut);
+    let token = lab.v4.settled().unwrap();
+    assert_eq!(lab.v4.resume(lab.ms, token), refused);
+    assert_eq!(lab.send(OUTWARD, &v4[2]), refused);
+    let v6 = |at| fragment6("2001:db8::5", "2001:db8:1::1", 6, at, true, &[9; 8]);
+    assert!(matches!(lab.send(OUTWARD, &v6(8)), Fate::Waits(_)));
+    assert_eq!(lab.send(OUTWARD, &v6(0)), cut);
+    let token = lab.v6.settled().unwrap();
+    assert_eq!((lab.v6.resume(lab.ms, token), lab.send(OUTWARD, &v6(16))), (refused, refused));
+}
+
+#[test]
 fn first_fragments_that_end_in_their_header_pass_no_rule_on_ports() {
     // The ports are there, and are those that are let in; what else the header says is in the next fragment.
     let mut lab = Lab::new("pass all no state\npass in on lan proto { tcp udp } to port 80\n");
