@@ -151,6 +151,19 @@ fn collected(folder: &Folder, config: impl Fn(&str) -> String) -> (Vec<Vec<u8>>,
     (messages, report)
 }
 
+/// Nobody is told, and packets flow: there is no route to a broadcast address.
+#[test]
+fn a_collector_that_no_route_leads_to_is_said_and_stops_nothing() {
+    let folder = Folder::new();
+    folder.write("run.toml", router("", "[ipfix]\ncollector = \"127.255.255.255:4739\"\n"));
+    let ran = folder.ok("run run.toml --json");
+    assert!(ran.err.contains("warning: ipfix.collector: 127.255.255.255:4739: "), "{}", ran.err);
+    let report = ran.json().pop().unwrap();
+    let counted = |key: &str| report["ipfix"][key].as_u64().unwrap();
+    assert_eq!((counted("messages"), counted("records")), (0, 0));
+    assert!(counted("unsent-packets") > 0 && counted("packets") == report["in"].as_u64().unwrap(), "{report}");
+}
+
 #[test]
 fn tshark_reads_what_the_collector_gets() {
     if Command::new("tshark").arg("-v").output().is_err() {

@@ -135,7 +135,7 @@ impl Role for Tapped {
             let mut ipfix = lock(ipfix);
             (ipfix.poll(now_ns / 1_000_000), ipfix.news())
         };
-        news.iter().for_each(|line| self.trouble.note("run", line));
+        self.say(news);
         did | sent
     }
 
@@ -173,7 +173,12 @@ impl Role for Tapped {
             lock(assets).poll(now_ms);
         }
         if let Some(ipfix) = &self.taps.ipfix {
-            lock(ipfix).end(now_ms);
+            let news = {
+                let mut ipfix = lock(ipfix);
+                ipfix.end(now_ms);
+                ipfix.news()
+            };
+            self.say(news);
         }
         self.role.end();
     }
@@ -222,6 +227,13 @@ impl Role for Tapped {
 }
 
 impl Tapped {
+    /// Says what is new about the way to the collector.
+    fn say(&self, news: Option<String>) {
+        if let Some(line) = news {
+            self.trouble.note("run", &line);
+        }
+    }
+
     fn flow_counters(&self) -> tidemill_nf::ipfix::Counters {
         self.taps.ipfix.as_ref().map_or_else(Default::default, |ipfix| lock(ipfix).counters())
     }
