@@ -77,7 +77,7 @@ mod tests {
     fn what_has_no_end_or_never_comes_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        fs::write(&path, [7; 100]).unwrap();
+        fs::write(&path, [7_u8; 100]).unwrap();
         assert_eq!(read_whole(&path, 100).unwrap(), [7; 100]);
         assert_eq!(read_whole(&path, 99).unwrap_err().to_string(), "longer than 99 bytes");
         for no_file in [Path::new("/dev/zero"), folder.path()] {

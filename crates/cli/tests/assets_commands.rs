@@ -161,7 +161,8 @@ fn a_collector_that_no_route_leads_to_is_said_and_stops_nothing() {
     let report = ran.json().pop().unwrap();
     let counted = |key: &str| report["ipfix"][key].as_u64().unwrap();
     assert_eq!((counted("messages"), counted("records")), (0, 0));
-    assert!(counted("unsent-packets") > 0 && counted("packets") == report["in"].as_u64().unwrap(), "{report}");
+    assert_eq!(counted("packets"), report["in"].as_u64().unwrap());
+    assert!(counted("unsent-packets") > 0, "{report}");
 }
 
 #[test]
