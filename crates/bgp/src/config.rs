@@ -15,6 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tidemill_feed::AnyPrefix;
 
+/// Bytes that a password's file may have.
+const MOST_PASSWORD_BYTES: u64 = 1 << 16;
+
 /// BGP sessions, and BMP. They run over the kernel's TCP: on an interface with `owner = "kernel"`, or one that is no port at all.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -305,8 +308,10 @@ impl BgpSection {
     /// As [`check`](Self::check), or a file that cannot be read.
     pub fn runner(&self) -> Result<RunnerConfig, String> {
         self.with_passwords(&|path| {
-            let text =
-                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let wrong = |what: String| format!("{}: {what}", path.display());
+            let bytes = tidemill_archive::read_whole(path, MOST_PASSWORD_BYTES)
+                .map_err(|error| wrong(error.to_string()))?;
+            let text = String::from_utf8(bytes).map_err(|error| wrong(error.utf8_error().to_string()))?;
             Ok(text.lines().next().unwrap_or_default().to_owned())
         })
     }
@@ -604,5 +609,7 @@ mod tests {
         assert!(missing.starts_with("bgp.peer[0].ao.key_file: /nonexistent/key: "), "{missing}");
         let missing = read(&format!("{HEAD}{peer}password_file='/nonexistent/password'")).unwrap_err();
         assert!(missing.starts_with("bgp.peer[0].password_file: /nonexistent/password: "), "{missing}");
+        let endless = read(&format!("{HEAD}{peer}password_file='/dev/zero'")).unwrap_err();
+        assert_eq!(endless, "bgp.peer[0].password_file: /dev/zero: a device or a folder, and no file");
     }
 }

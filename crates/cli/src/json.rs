@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::io::{self, Write};
+use tidemill_nf::plain::is_plain;
 
 /// The version of the format, in every line.
 pub(crate) const VERSION: u8 = 1;
@@ -93,9 +94,27 @@ pub(crate) fn significant(value: f64) -> f64 {
 /// # Errors
 /// Standard output cannot be written; a reader that has gone away ends the program like any other failure.
 pub(crate) fn print(object: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(object)?;
-    line.push(b'\n');
-    crate::usage::out().write_all(&line)
+    let mut line = harmless(serde_json::to_string(object)?);
+    line.push('\n');
+    crate::usage::out().write_all(line.as_bytes())
+}
+
+/// The same JSON, in which what would turn a terminal's text around, or end a line for some readers, is written by number. It can be in strings alone.
+fn harmless(line: String) -> String {
+    if line.chars().all(is_plain) {
+        return line;
+    }
+    let mut plain = String::with_capacity(2 * line.len());
+    for c in line.chars() {
+        if is_plain(c) {
+            plain.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]).iter() {
+                plain.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -111,6 +130,15 @@ mod tests {
             serde_json::to_string(&line).unwrap(),
             r#"{"v":1,"bench":"lpm","subject":"dxr","case":"rnd","metric":"mlps","value":2.0,"min":1.0,"max":3.0,"runs":3,"params":{"keys":4096}}"#
         );
+    }
+
+    #[test]
+    fn strings_do_nothing_to_a_terminal_and_end_no_line() {
+        let text = "\u{2713} \u{202e}evil\u{2028}\u{85}\u{7f}\u{e0041}\u{1b}\n";
+        let line = harmless(serde_json::to_string(text).unwrap());
+        let escaped = r#" \u202eevil\u2028\u0085\u007f\udb40\udc41\u001b\n""#;
+        assert_eq!(line, ["\"\u{2713}", escaped].concat());
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
     }
 
     #[test]

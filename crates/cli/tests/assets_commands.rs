@@ -97,6 +97,8 @@ fn wrong_sections_are_named() {
         ("[assets]\nhost = 1\n", "unknown field `host`"),
         ("[ipfix]\n", "ipfix.collector: \"\": give address and port"),
         ("[ipfix]\ncollector = \"10.0.0.1:0\"\n", "ipfix.collector: \"10.0.0.1:0\": nobody can be there"),
+        ("[ipfix]\ncollector = \"255.255.255.255:4739\"\n", "nobody can be there"),
+        ("[ipfix]\ncollector = \"[fe80::1]:4739\"\n", "give its number, as \"[fe80::1%2]:4739\""),
         (
             "[ipfix]\ncollector = \"10.0.0.1:4739\"\nmessage_bytes = 100\n",
             "ipfix.message_bytes: 100: give 512 to 65000",
@@ -147,6 +149,20 @@ fn collected(folder: &Folder, config: impl Fn(&str) -> String) -> (Vec<Vec<u8>>,
         messages.push(buffer[..count].to_vec());
     }
     (messages, report)
+}
+
+/// Nobody is told, and packets flow: there is no route to a broadcast address.
+#[test]
+fn a_collector_that_no_route_leads_to_is_said_and_stops_nothing() {
+    let folder = Folder::new();
+    folder.write("run.toml", router("", "[ipfix]\ncollector = \"127.255.255.255:4739\"\n"));
+    let ran = folder.ok("run run.toml --json");
+    assert!(ran.err.contains("warning: ipfix.collector: 127.255.255.255:4739: "), "{}", ran.err);
+    let report = ran.json().pop().unwrap();
+    let counted = |key: &str| report["ipfix"][key].as_u64().unwrap();
+    assert_eq!((counted("messages"), counted("records")), (0, 0));
+    assert_eq!(counted("packets"), report["in"].as_u64().unwrap());
+    assert!(counted("unsent-packets") > 0, "{report}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod header;
 pub mod ipfix;
 mod lanes;
 pub mod nat;
+pub mod plain;
 mod tap;
 
 /// Packets that a node looks up together before it goes through them: what that brings into the cache is still in its first level when their turn comes. Of a whole burst

@@ -1,6 +1,7 @@
 //! Plain tables for a terminal: a header, texts to the left, numbers to the right.
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use tidemill_nf::plain::is_plain;
 
 /// A table that is being filled.
 pub(crate) struct Grid(Table);
@@ -36,7 +37,7 @@ impl Grid {
 
 /// A text for a terminal, whoever has made it up: clients choose keys, peers their words. What would move the cursor, and more, is a question mark.
 pub(super) fn plain(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && c != '\n', "?")
+    text.replace(|c: char| !is_plain(c) && c != '\n', "?")
 }
 
 /// A text that may be missing.
@@ -91,6 +92,7 @@ mod tests {
     #[test]
     fn nobody_writes_to_a_terminal_but_texts() {
         assert_eq!(plain("key\u{1b}]0;title\u{7}\u{9b}2J\r"), "key?]0;title??2J?");
+        assert_eq!(plain("key\u{202e}yek\u{2028}\u{feff}"), "key?yek??");
         assert_eq!(plain("na\u{ef}ve \u{2713}\ntwo"), "na\u{ef}ve \u{2713}\ntwo");
     }
 

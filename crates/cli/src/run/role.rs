@@ -136,7 +136,7 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
     // What is wrong there is said before the tables are built.
     let taps = Taps::open(opening)?;
     let open = open_alone(opening)?;
-    Ok(Open { role: taps::beside(taps, open.role), ..open })
+    Ok(Open { role: taps::beside(taps, open.role, &opening.trouble), ..open })
 }
 
 fn open_alone(opening: &Opening<'_>) -> Result<Open> {
@@ -155,7 +155,7 @@ fn open_alone(opening: &Opening<'_>) -> Result<Open> {
 /// Makes the role of a record that begins with `state`; its ports are the record's.
 pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
     let taps = Taps::reopen(opening)?;
-    Ok(taps::beside(taps, reopen_alone(opening, state)?))
+    Ok(taps::beside(taps, reopen_alone(opening, state)?, &opening.trouble))
 }
 
 fn reopen_alone(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {

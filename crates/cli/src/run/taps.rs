@@ -1,7 +1,7 @@
 //! What looks on beside any role, in front of its graph: detection of assets (`[assets]`), export of flows (`[ipfix]`).
 
 use super::config::Config;
-use super::role::{LeftOver, Opening, Role, Told, figures};
+use super::role::{LeftOver, Opening, Role, Told, Trouble, figures};
 use super::service::{checked_room, lock};
 use crate::assets::{cursor, described, read_cursor};
 use crate::usage;
@@ -109,13 +109,14 @@ impl Taps {
 }
 
 /// A role with what looks on; the role itself if nothing does.
-pub(super) fn beside(taps: Taps, role: Arc<dyn Role>) -> Arc<dyn Role> {
-    if taps.is_none() { role } else { Arc::new(Tapped { role, taps }) }
+pub(super) fn beside(taps: Taps, role: Arc<dyn Role>, trouble: &Arc<Trouble>) -> Arc<dyn Role> {
+    if taps.is_none() { role } else { Arc::new(Tapped { role, taps, trouble: trouble.clone() }) }
 }
 
 struct Tapped {
     role: Arc<dyn Role>,
     taps: Taps,
+    trouble: Arc<Trouble>,
 }
 
 impl Role for Tapped {
@@ -128,9 +129,14 @@ impl Role for Tapped {
     fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
         let did = self.role.turn(now_ns, recorder);
         self.taps.now_ns.store(now_ns, Ordering::Relaxed);
-        let poll = |did: bool, polled: Option<bool>| did | polled.unwrap_or(false);
-        let did = poll(did, self.taps.assets.as_ref().map(|assets| lock(assets).poll(now_ns / 1_000_000)));
-        poll(did, self.taps.ipfix.as_ref().map(|ipfix| lock(ipfix).poll(now_ns / 1_000_000)))
+        let did = did | self.taps.assets.as_ref().is_some_and(|assets| lock(assets).poll(now_ns / 1_000_000));
+        let Some(ipfix) = &self.taps.ipfix else { return did };
+        let (sent, news) = {
+            let mut ipfix = lock(ipfix);
+            (ipfix.poll(now_ns / 1_000_000), ipfix.news())
+        };
+        self.say(news);
+        did | sent
     }
 
     fn repeat(&self, change: &[u8]) -> Result<u64, String> {
@@ -167,7 +173,12 @@ impl Role for Tapped {
             lock(assets).poll(now_ms);
         }
         if let Some(ipfix) = &self.taps.ipfix {
-            lock(ipfix).end(now_ms);
+            let news = {
+                let mut ipfix = lock(ipfix);
+                ipfix.end(now_ms);
+                ipfix.news()
+            };
+            self.say(news);
         }
         self.role.end();
     }
@@ -216,6 +227,13 @@ impl Role for Tapped {
 }
 
 impl Tapped {
+    /// Says what is new about the way to the collector.
+    fn say(&self, news: Option<String>) {
+        if let Some(line) = news {
+            self.trouble.note("run", &line);
+        }
+    }
+
     fn flow_counters(&self) -> tidemill_nf::ipfix::Counters {
         self.taps.ipfix.as_ref().map_or_else(Default::default, |ipfix| lock(ipfix).counters())
     }

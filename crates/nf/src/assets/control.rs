@@ -104,11 +104,8 @@ impl Settings {
 fn read(path: &Path) -> Result<Fingerprints, AssetsError> {
     let file = path.display().to_string();
     let failed = |what: String| AssetsError::File { file: file.clone(), what };
-    let length = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-    if length > MOST_BYTES {
-        return Err(failed(format!("{length} bytes: a list of fingerprints has at most {MOST_BYTES}")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let bytes = tidemill_archive::read_whole(path, MOST_BYTES).map_err(|error| failed(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|error| failed(error.utf8_error().to_string()))?;
     Fingerprints::parse(&text).map_err(|error| AssetsError::Fingerprints { file: file.clone(), error })
 }
 

@@ -1,5 +1,6 @@
 //! Short texts out of packets: copied, cut to a bound, shown without anything that a terminal might obey.
 
+use crate::plain::is_plain;
 use std::fmt;
 
 /// Up to [`Text::ROOM`] bytes, as they were sent.
@@ -41,12 +42,16 @@ impl Text {
     }
 }
 
-/// UTF-8 as it is; control characters and what is no UTF-8 as `\x1b`.
+/// UTF-8 as it is; control characters and what is no UTF-8 as `\x1b`, what else would do something to others as `\u{202e}`.
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.bytes().utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() { write!(f, "\\x{:02x}", u32::from(c)) } else { write!(f, "{c}") }?;
+                match c {
+                    _ if is_plain(c) => write!(f, "{c}")?,
+                    _ if c.is_control() => write!(f, "\\x{:02x}", u32::from(c))?,
+                    _ => write!(f, "{}", c.escape_unicode())?,
+                }
             }
             chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
         }
@@ -71,5 +76,7 @@ mod tests {
         text.push(&[0xff]);
         assert_eq!(text.to_string(), "Büro\\x1b[2J\\xff");
         assert!(Text::EMPTY.is_empty() && !text.is_empty());
+        let turned = Text::new("a\u{202e}b\u{2028}c\u{200b}\u{feff}\u{2713}".as_bytes());
+        assert_eq!(turned.to_string(), "a\\u{202e}b\\u{2028}c\\u{200b}\\u{feff}\u{2713}");
     }
 }

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
+use tidemill_ip::martian::{is_host_v4, is_host_v6};
 use tidemill_wire::tcp::Flags;
 use tidemill_wire::vlan::L2;
 use tidemill_wire::{EtherType, MacAddr, Protocol, arp, ipv4, ipv6, ipv6_ext, ndisc, tcp, udp};
@@ -112,8 +113,8 @@ impl<R: FnMut(Observation) -> bool> Reporter<'_, R> {
     /// Whether hosts of this address are of interest, and can be hosts at all.
     fn wants(&self, address: IpAddr) -> bool {
         let is_host = match address {
-            IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
-            IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
+            IpAddr::V4(v4) => is_host_v4(v4.into()),
+            IpAddr::V6(v6) => is_host_v6(v6.into()),
         };
         let is_in = |network: &Network| match (network, address) {
             (Network::V4(prefix), IpAddr::V4(v4)) => prefix.contains(u32::from(v4)),

@@ -272,12 +272,7 @@ pub struct Prepared {
 fn read_text(path: &Path, most: u64) -> Result<String, FilterError> {
     let file = path.display().to_string();
     let io = |error| FilterError::File { file: file.clone(), error };
-    let length = std::fs::metadata(path).map_err(io)?.len();
-    if length > most {
-        let error = RuleError::new(1, 1, format!("the file has {length} bytes: {most} at most"));
-        return Err(FilterError::Rules { file, error });
-    }
-    let bytes = std::fs::read(path).map_err(io)?;
+    let bytes = tidemill_archive::read_whole(path, most).map_err(io)?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let before = error.as_bytes().get(..at).unwrap_or_default();

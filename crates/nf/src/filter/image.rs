@@ -183,7 +183,8 @@ fn save<A: Net<W>, const W: usize>(
     words: &Words,
 ) -> Option<Saved<W>> {
     let mut connection = Connection::unpack(words);
-    connection.until_ms = connection.until_ms.saturating_sub(now_ms);
+    // A packet that came after `now_ms` may have given it a little more than there can be.
+    connection.until_ms = connection.until_ms.saturating_sub(now_ms).min(LONGEST_MS);
     connection.version = 0;
     connection.rules = [NO_RULE; 2];
     connection.tcp = connection.tcp.to_keep();
@@ -257,10 +258,23 @@ mod tests {
 
     /// One with room for so many connections.
     fn sized(states: usize, workers: usize, names: [&str; 2], rules: &str, secret: u128) -> FilterControl {
+        in_vrf(0, states, workers, names, rules, secret)
+    }
+
+    /// The same with both interfaces in a VRF.
+    fn in_vrf(
+        vrf: u16,
+        states: usize,
+        workers: usize,
+        names: [&str; 2],
+        rules: &str,
+        secret: u128,
+    ) -> FilterControl {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rules");
         std::fs::write(&path, rules).unwrap();
-        let list = vec![Interface::of_port(0, names[0]), Interface::of_port(1, names[1])];
+        let mut list = vec![Interface::of_port(0, names[0]), Interface::of_port(1, names[1])];
+        list.iter_mut().for_each(|interface| interface.vrf = vrf);
         let section = FilterSection { rules: Some(path), states, half_open: 50, ..FilterSection::default() };
         FilterControl::with_secret(&section, &Interfaces::new(list, 2), workers, &Domain::new(), secret)
             .unwrap()
@@ -338,6 +352,21 @@ mod tests {
         assert!(matches!(begun.import(70_000, &image), Err(FilterError::Begun)));
     }
 
+    /// VRFs are numbered as a configuration lists them, and one that comes before moves them all.
+    #[test]
+    fn a_connection_goes_on_in_the_vrf_that_its_interfaces_are_in() {
+        let before = in_vrf(1, 100, 2, ["lan", "wan"], RULES, 5);
+        let (asks, answers) = (udp((1, 7), (9, 53)), udp((9, 53), (1, 7)));
+        assert_eq!(judge(&before, 1000, OUTWARD, &asks), Fate::Passes);
+        assert_eq!(judge(&before, 1000, INWARD, &answers), Fate::Passes);
+        let image = before.exporter().export(2000);
+        for workers in [1, 2] {
+            let mut after = in_vrf(2, 100, workers, ["lan", "wan"], RULES, 9);
+            assert_eq!(after.import(70_000, &image).unwrap(), Taken { connections: 1, left_out: 0 });
+            assert_eq!(judge(&after, 70_000, INWARD, &answers), Fate::Passes);
+        }
+    }
+
     /// A million connections are let in and answered, and go on elsewhere, where only what is known passes.
     fn a_million<A: Net<W>, const W: usize>(
         half_of: impl Fn(&FilterControl) -> &Half<A, W>,
@@ -413,6 +442,16 @@ mod tests {
         let again = Connections::decode(&control.exporter().export(2000)).unwrap();
         let [saved] = again.v4[..] else { panic!("{again:?}") };
         assert_eq!(saved.connection.tcp, saved_tcp(4000).connection.tcp.resumed().to_keep());
+    }
+
+    /// A packet has come behind the moment by which lives are counted.
+    #[test]
+    fn the_longest_life_that_has_just_begun_anew_is_kept() {
+        let Saved { key, mut connection } = saved_tcp(4000);
+        connection.until_ms = 1000 + 7 + LONGEST_MS;
+        let saved = save::<u32, 2>(1000, 2, &key, &connection.pack()).unwrap();
+        assert_eq!(saved.connection.until_ms, LONGEST_MS);
+        assert_eq!(save::<u32, 2>(connection.until_ms, 2, &key, &connection.pack()), None);
     }
 
     #[test]

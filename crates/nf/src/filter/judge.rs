@@ -21,8 +21,8 @@ use crate::filter::connection::{Connection, Kind, NO_RULE, Words, rule_of};
 use crate::filter::counters::{Counter, Counters};
 use crate::filter::image::Saved;
 use crate::filter::log::{Budget, LogLine};
-use crate::filter::net::Net;
-use crate::filter::packet::{Load, Read, pair, quoted};
+use crate::filter::net::{Ends, Net};
+use crate::filter::packet::{Load, Read, first_piece, pair, quoted};
 use crate::filter::rules::{Asked, Decision, Rules};
 use crate::filter::settings::Plan;
 use crate::filter::states::{NoRoom, States};
@@ -143,13 +143,18 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
     }
 
     /// The worker that the packet at this place belongs to: a hash of both addresses, so that all packets, fragments and errors of a connection are one
-    /// worker's. What cannot be read is anybody's.
+    /// worker's. What cannot be read is anybody's, but a first fragment whose others wait.
     pub fn owner(&self, place: usize, ip: &[u8]) -> usize {
         if self.workers < 2 {
             return self.worker;
         }
-        let Some((_, Ok(read))) = self.ahead.reads.get(place) else { return self.worker };
-        self.owner_of(pair(ip, read))
+        match self.ahead.reads.get(place) {
+            Some((_, Ok(read))) => self.owner_of(pair(ip, read)),
+            Some((_, Err(_))) => first_piece::<A>(ip).map_or(self.worker, |(one, other, ..)| {
+                self.owner_of(if one < other { (one, other) } else { (other, one) })
+            }),
+            None => self.worker,
+        }
     }
 
     /// The worker that a connection between these belongs to, the lower address first.
@@ -180,13 +185,14 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         saved: &Saved<W>,
         interfaces: &[Option<u16>],
     ) -> bool {
-        let Saved { key, mut connection } = *saved;
+        let Saved { mut key, mut connection } = *saved;
         for number in &mut connection.interfaces {
             let Some(Some(here)) = interfaces.get(usize::from(*number)) else { return false };
             *number = *here;
         }
-        let same_vrf = rules.vrf(connection.interfaces[0]) == A::of_key(&key).vrf;
-        if !same_vrf || self.states.find(&key).is_some() || !self.still(rules, &key, &mut connection) {
+        // VRFs have numbers as they were listed: it is the one that its packets come in by now.
+        key = A::key(&Ends { vrf: rules.vrf(connection.interfaces[0]), ..A::of_key(&key) });
+        if self.states.find(&key).is_some() || !self.still(rules, &key, &mut connection) {
             return false;
         }
         connection.until_ms += now_ms;
@@ -226,7 +232,10 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                 self.whole(place, now_ms, rules, *ways, read, ip)
             }
             Some((ways, Ok(read))) => self.piece(place, now_ms, rules, *ways, read, ip),
-            Some((_, Err(reason))) => Fate::Drop(*reason),
+            Some((ways, Err(reason))) => {
+                self.refuse_rest(now_ms, rules, *ways, ip);
+                Fate::Drop(*reason)
+            }
             None => Fate::Drop(DropReason::FilterMalformed),
         };
         self.ahead.reads = reads;
@@ -264,6 +273,12 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         }
         let known = known.as_ref();
         let side = known.map_or(0, |connection| usize::from(connection.origin_low != read.from_low));
+        if let (Some(connection), Load::Tcp(segment)) = (known, &read.load)
+            && segment.opens()
+            && connection.tcp.clone().step(side, segment).is_err()
+        {
+            return self.again(place, rules, ways, read);
+        }
         // What is decided now, by the ways of the first packet; and by which rules the packet passes, by its own.
         let mut kept = [false; 2];
         let mut by_rule = [NO_RULE; 2];
@@ -334,6 +349,27 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                 }
                 self.ahead.begins(place);
             }
+        }
+        rules.count(self.worker, decided, read.bytes);
+        Fate::Passes
+    }
+
+    /// A SYN of a connection that both sides have opened: of a host that was started again and takes the same ports, or forged. The other host knows, and asks: its acknowledgement is in
+    /// the window, and the reset that it brings about, at the very next number, ends the connection (RFC 5961, section 4). So the SYN passes where it might begin a connection, and
+    /// changes nothing of this one.
+    fn again(&mut self, place: usize, rules: &Rules, ways: Ways, read: &Read<A, W>) -> Fate {
+        self.counters.one(Counter::ByRules);
+        let mut decided = [None; 2];
+        for (way, interface) in [ways.from, ways.to].into_iter().enumerate() {
+            if (way == 1 && ways.to == NOWHERE) || rules.skips(interface) {
+                continue;
+            }
+            let decision = self.decide(rules, place, read, way == 1, interface);
+            if decision.action != Action::Pass {
+                self.counters.one(Counter::OutOfWindow);
+                return Fate::Drop(DropReason::FilterOutOfWindow);
+            }
+            decided[way] = decision.rule;
         }
         rules.count(self.worker, decided, read.bytes);
         Fate::Passes

@@ -113,6 +113,14 @@ impl Piece {
     }
 }
 
+/// Of a packet that [cannot be read](read), if it is a first fragment: both addresses, protocol, and its place. What belongs to it is refused then.
+#[cold]
+pub(crate) fn first_piece<A: InHeader>(ip: &[u8]) -> Option<(A, A, u8, Piece)> {
+    let header = crate::header::header::<A>(ip).ok()?;
+    let piece = Piece::of(&header).filter(|piece| piece.bytes.0 == 0)?;
+    Some((header.source, header.destination, header.protocol.0, piece))
+}
+
 /// Reads a packet from its IP header on, which came in by this VRF.
 ///
 /// # Errors

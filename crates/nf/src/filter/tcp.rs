@@ -15,6 +15,8 @@
 //!                     half-open until here                          RST at the very next sequence number --> closed
 //! ```
 //!
+//! A SYN of a side that has opened it already does not fit, wherever its number lies, unless it is the same again.
+//!
 //! A connection that was there before us ([`Tcp::picked_up`]) has scales of windows that we do not know: its windows count as the largest there can be. What it has sent before
 //! is not known either: its first segment may be one that is sent again, and the answer acknowledges what came behind that. So there, and where nobody has looked for a while
 //! ([`Tcp::resumed`]), a side may acknowledge more than was seen of the other, as far as that was allowed. How far that is, the first acknowledgement says that is seen:
@@ -295,11 +297,15 @@ impl Seen {
         // A side that is not seen yet is allowed as much as its partner is.
         let fits = behind(seq, mine.allowed) <= 0
             && behind(end, mine.end.wrapping_sub(other.window.max(1))) >= 0
-            && (!acks
-                || behind(ack, sent) <= 0
-                    && behind(ack, other.end.wrapping_sub(mine.window.max(1 << 16))) >= 0);
+            && if acks {
+                behind(ack, sent) <= 0
+                    && behind(ack, other.end.wrapping_sub(mine.window.max(1 << 16))) >= 0
+            } else {
+                rst
+            };
         if !fits {
-            return Err(Unfit);
+            // A SYN opens nothing a second time (RFC 5961, section 4); the same one may come again.
+            return if segment.opens() && end == mine.end { Ok(()) } else { Err(Unfit) };
         }
         if rst {
             // Whoever forges one has to know the very next number (RFC 5961, section 3): the others pass, and end nothing here.
@@ -469,6 +475,22 @@ mod tests {
         assert_eq!(tcp.step(1, &segment(RST | ACK, 0, 1000, 0, 0)), Err(Unfit));
         tcp.step(1, &segment(RST | ACK, 0, 1001, 0, 0)).unwrap();
         assert!(tcp.is_over());
+    }
+
+    #[test]
+    fn a_syn_opens_nothing_a_second_time() {
+        let tcp = open([None, None]);
+        for (from, seq) in [(0, 1500), (0, 1001), (0, 90_000), (1, 5001), (1, 90_000)] {
+            let mut after = tcp;
+            assert_eq!(after.step(from, &segment(SYN, seq, 0, 1000, 0)), Err(Unfit), "{from}: {seq}");
+            assert_eq!(after, tcp);
+        }
+        // The same again: the answer was lost behind us.
+        for from in [0, 1] {
+            let mut after = tcp;
+            after.step(from, &segment(SYN, [1000, 5000][from], 0, 1000, 0)).unwrap();
+            assert_eq!(after, tcp);
+        }
     }
 
     #[test]

@@ -7,12 +7,15 @@ use crate::ipfix::meter::{Meter, Times};
 use crate::ipfix::record::Record;
 use crossbeam_queue::ArrayQueue;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_flow::table::SizeError;
 
 /// Records that may wait to be sent.
 const WAITING: usize = 1 << 14;
+/// After how long a way to the collector is looked for again.
+const AGAIN_MS: u64 = 1000;
 
 /// Why flows are not exported. One line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -28,13 +31,13 @@ pub enum IpfixError {
     /// Tables that are too large.
     #[error("ipfix.flows: {0}: give fewer")]
     Size(#[from] SizeError),
-    /// No socket.
+    /// No socket: as of a machine without IPv6.
     #[error("ipfix.collector: {collector}: {error}")]
     Socket {
         /// To whom.
         collector: SocketAddr,
         /// As the system says.
-        error: std::io::Error,
+        error: io::Error,
     },
 }
 
@@ -59,8 +62,60 @@ pub struct IpfixControl {
     rest: Arc<Mutex<Vec<Record>>>,
     exporter: Exporter,
     /// None in a replay: there nobody is told.
-    socket: Option<UdpSocket>,
+    way: Option<Way>,
     collector: SocketAddr,
+}
+
+/// The way to the collector. Flows are exported beside packets: that there is none yet, as while a machine starts, holds up nothing.
+struct Way {
+    socket: UdpSocket,
+    collector: SocketAddr,
+    /// Whether the system has named one.
+    is_open: bool,
+    asked_ms: Option<u64>,
+    /// What is to be said of it.
+    news: Option<String>,
+}
+
+impl Way {
+    fn new(collector: SocketAddr) -> Result<Self, IpfixError> {
+        let failed = |error| IpfixError::Socket { collector, error };
+        let any: SocketAddr = match collector {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        Ok(Way { socket, collector, is_open: false, asked_ms: None, news: None })
+    }
+
+    /// Looks for one, if it is time.
+    fn ask(&mut self, now_ms: u64) {
+        let is_early = |asked_ms| now_ms.saturating_sub(asked_ms) < AGAIN_MS;
+        if self.is_open || self.asked_ms.is_some_and(is_early) {
+            return;
+        }
+        let (is_first, collector) = (self.asked_ms.replace(now_ms).is_none(), self.collector);
+        match self.socket.connect(collector) {
+            Ok(()) => {
+                self.is_open = true;
+                self.news = (!is_first).then(|| format!("ipfix.collector: {collector}: there is a route now"));
+            }
+            Err(error) if is_first => {
+                self.news = Some(format!(
+                    "warning: ipfix.collector: {collector}: {error}: a route is looked for every second, and flows are counted as unsent until there is one"
+                ));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn send(&self, message: &[u8]) -> io::Result<()> {
+        if !self.is_open {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        self.socket.send(message).map(|_| ())
+    }
 }
 
 impl std::fmt::Debug for IpfixControl {
@@ -79,8 +134,16 @@ pub(crate) fn check(section: &IpfixSection) -> Result<SocketAddr, IpfixError> {
     let Ok(address) = collector.parse::<SocketAddr>() else {
         return wrong("collector", format!("{collector:?}: give address and port, as \"192.0.2.1:4739\""));
     };
-    if address.port() == 0 || address.ip().is_unspecified() {
+    let ip = address.ip();
+    if address.port() == 0 || ip.is_unspecified() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
         return wrong("collector", format!("{collector:?}: nobody can be there"));
+    }
+    if let SocketAddr::V6(address) = address
+        && address.ip().is_unicast_link_local()
+        && address.scope_id() == 0
+    {
+        let with = format!("[{}%2]:{}", address.ip(), address.port());
+        return wrong("collector", format!("{collector:?}: on which link? give its number, as {with:?}"));
     }
     for (key, value, least, most) in [
         ("flows", *flows, 31, 1 << 24),
@@ -96,28 +159,16 @@ pub(crate) fn check(section: &IpfixSection) -> Result<SocketAddr, IpfixError> {
     Ok(address)
 }
 
-fn socket(collector: SocketAddr) -> Result<UdpSocket, IpfixError> {
-    let failed = |error| IpfixError::Socket { collector, error };
-    let any: SocketAddr = match collector {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let socket = UdpSocket::bind(any).map_err(failed)?;
-    socket.connect(collector).map_err(failed)?;
-    socket.set_nonblocking(true).map_err(failed)?;
-    Ok(socket)
-}
-
 impl IpfixControl {
-    /// That of so many workers, with its socket. `repeatable`: the same packets give the same records.
+    /// That of so many workers, with its socket. `repeatable`: the same packets give the same records. That no route leads to the collector is [news](Self::news), and no error.
     ///
     /// # Errors
     /// See [`IpfixError`].
     pub fn new(section: &IpfixSection, workers: usize, repeatable: bool) -> Result<Self, IpfixError> {
-        let collector = check(section)?;
-        let socket = socket(collector)?;
+        let mut way = Way::new(check(section)?)?;
+        way.ask(0);
         let mut control = Self::silent(section, workers, repeatable)?;
-        control.socket = Some(socket);
+        control.way = Some(way);
         Ok(control)
     }
 
@@ -146,7 +197,7 @@ impl IpfixControl {
             queue,
             rest,
             exporter,
-            socket: None,
+            way: None,
             collector,
         })
     }
@@ -160,29 +211,36 @@ impl IpfixControl {
     /// Has sent what waits. Returns whether there was anything.
     pub fn poll(&mut self, now_ms: u64) -> bool {
         let ignored = self.ignored();
-        let IpfixControl { exporter, queue, socket, .. } = self;
+        let IpfixControl { exporter, queue, way, .. } = self;
+        way.iter_mut().for_each(|way| way.ask(now_ms));
         // As many as can wait: what comes meanwhile is for the next time.
         let mut left = WAITING;
         let next = || {
             left = left.checked_sub(1)?;
             queue.pop()
         };
-        exporter.run(now_ms, ignored, next, |message| send(socket.as_ref(), message))
+        exporter.run(now_ms, ignored, next, |message| send(way.as_ref(), message))
     }
 
     /// Has sent all that there is: the workers have stopped.
     pub fn end(&mut self, now_ms: u64) {
         let ignored = self.ignored();
         let rest = std::mem::take(&mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner));
-        let IpfixControl { exporter, queue, socket, .. } = self;
+        let IpfixControl { exporter, queue, way, .. } = self;
         // Now it may take its time.
-        if let Some(socket) = socket {
-            let _ = socket.set_nonblocking(false);
+        if let Some(way) = way {
+            way.ask(now_ms);
+            let _ = way.socket.set_nonblocking(false);
         }
         let mut rest = rest.into_iter();
         let next = || queue.pop().or_else(|| rest.next());
-        exporter.run(now_ms, ignored, next, |message| send(socket.as_ref(), message));
-        exporter.end(now_ms, ignored, |message| send(socket.as_ref(), message));
+        exporter.run(now_ms, ignored, next, |message| send(way.as_ref(), message));
+        exporter.end(now_ms, ignored, |message| send(way.as_ref(), message));
+    }
+
+    /// What is new about the way to the collector since this was asked last, in a line; it may begin with `warning: `.
+    pub fn news(&mut self) -> Option<String> {
+        self.way.as_mut()?.news.take()
     }
 
     /// Packets and bytes that were in no flow. The bytes of what is no IP packet are nobody's.
@@ -225,6 +283,47 @@ impl IpfixControl {
     }
 }
 
-fn send(socket: Option<&UdpSocket>, message: &[u8]) -> std::io::Result<()> {
-    socket.map_or(Ok(()), |socket| socket.send(message).map(|_| ()))
+fn send(way: Option<&Way>, message: &[u8]) -> io::Result<()> {
+    way.map_or(Ok(()), |way| way.send(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The system names no way to a broadcast address.
+    const NOWHERE: &str = "127.255.255.255:4739";
+
+    #[test]
+    fn a_way_is_looked_for_until_there_is_one() {
+        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut way = Way::new(NOWHERE.parse().unwrap()).unwrap();
+        way.ask(5000);
+        let news = way.news.take().unwrap();
+        assert!(news.starts_with("warning: ipfix.collector: 127.255.255.255:4739: "), "{news}");
+        assert_eq!(way.send(b"lost").unwrap_err().kind(), io::ErrorKind::NotConnected);
+        way.ask(6000);
+        assert_eq!(way.news, None, "once is enough");
+        way.collector = there.local_addr().unwrap();
+        way.ask(6999);
+        assert!(!way.is_open);
+        way.ask(7000);
+        assert!(way.news.take().unwrap().ends_with(": there is a route now"));
+        way.send(b"told").unwrap();
+        let mut room = [0; 9];
+        let length = there.recv(&mut room).unwrap();
+        assert_eq!(&room[..length], b"told");
+    }
+
+    /// Packets flow whether anybody is told of them or not.
+    #[test]
+    fn a_collector_that_no_route_leads_to_stops_nothing() {
+        let section = IpfixSection { collector: NOWHERE.into(), ..IpfixSection::default() };
+        let mut control = IpfixControl::new(&section, 1, true).unwrap();
+        assert!(control.news().unwrap().starts_with("warning: "));
+        assert!(!control.poll(1_000_000), "there was nothing to do");
+        control.end(1_001_000);
+        let counters = control.counters();
+        assert_eq!((control.news(), counters.get(Counter::Messages)), (None, 0));
+    }
 }

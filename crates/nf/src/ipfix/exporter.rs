@@ -27,6 +27,15 @@ impl Left {
     }
 }
 
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flushed {
+    Sent,
+    /// It is kept.
+    Later,
+    Lost,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Exporter {
@@ -93,35 +102,40 @@ impl Exporter {
         let due = self.told_ms.is_none_or(|told_ms| now_ms.saturating_sub(told_ms) >= self.template_ms);
         if due {
             // Templates begin a message of their own: nothing that was kept gets into the way.
-            if !self.flush(now_ms, &mut send) {
+            if self.flush(now_ms, &mut send) == Flushed::Later {
                 return false;
             }
             self.message.put_templates();
             let of = self.statistics(ignored);
             self.message.put_statistics(self.domain, &of);
-            if !self.flush(now_ms, &mut send) {
-                return false;
+            match self.flush(now_ms, &mut send) {
+                Flushed::Later => return false,
+                // The next time begins with them again: nobody understands records without.
+                Flushed::Lost => {}
+                Flushed::Sent => {
+                    self.told_ms = Some(now_ms);
+                    any = true;
+                }
             }
-            self.told_ms = Some(now_ms);
-            any = true;
         }
         while let Some(record) = self.waiting.take().or_else(&mut next) {
             any = true;
             if !self.message.put_record(&record) {
                 // An empty one has room for it.
-                if !self.flush(now_ms, &mut send) || !self.message.put_record(&record) {
+                let flushed = self.flush(now_ms, &mut send);
+                if flushed == Flushed::Later || !self.message.put_record(&record) {
                     self.waiting = Some(record);
                     return false;
                 }
             }
             self.inside.add(Left::of(&record));
         }
-        any | (!self.message.is_empty() && self.flush(now_ms, &mut send))
+        any | (!self.message.is_empty() && self.flush(now_ms, &mut send) != Flushed::Later)
     }
 
     /// Sends the last of it: what was left out, once more.
     pub fn end(&mut self, now_ms: u64, ignored: (u64, u64), mut send: impl FnMut(&[u8]) -> io::Result<()>) {
-        if !self.flush(now_ms, &mut send) {
+        if self.flush(now_ms, &mut send) == Flushed::Later {
             // There is no next time.
             self.unsent.add(std::mem::take(&mut self.inside));
             self.message.clear();
@@ -145,10 +159,10 @@ impl Exporter {
         }
     }
 
-    /// Sends the message, if there is one. `false`: it is to be sent later.
-    fn flush(&mut self, now_ms: u64, send: &mut impl FnMut(&[u8]) -> io::Result<()>) -> bool {
+    /// Sends the message, if there is one.
+    fn flush(&mut self, now_ms: u64, send: &mut impl FnMut(&[u8]) -> io::Result<()>) -> Flushed {
         if self.message.is_empty() {
-            return true;
+            return Flushed::Sent;
         }
         let records = self.message.records();
         let bytes = self.message.finish((now_ms / 1000) as u32, self.sequence, self.domain);
@@ -158,17 +172,21 @@ impl Exporter {
             // That was said about the message before, and this one was not sent for it.
             result = send(bytes);
         }
-        match result {
+        let flushed = match result {
             Ok(()) => {
                 self.messages += 1;
                 self.message_bytes += length;
                 self.sequence = self.sequence.wrapping_add(records);
                 self.sent.add(std::mem::take(&mut self.inside));
+                Flushed::Sent
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
-            Err(_) => self.unsent.add(std::mem::take(&mut self.inside)),
-        }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Flushed::Later,
+            Err(_) => {
+                self.unsent.add(std::mem::take(&mut self.inside));
+                Flushed::Lost
+            }
+        };
         self.message.clear();
-        true
+        flushed
     }
 }

@@ -122,6 +122,33 @@ fn only_hosts_of_the_networks_are_of_interest() {
     assert_eq!(lab.table.after(None).count(), 1);
 }
 
+/// Whatever packets say: nobody has these addresses.
+#[test]
+fn what_can_be_no_hosts_address_is_none() {
+    let mut lab = lab();
+    let mdns = |address: [u8; 4]| {
+        let head = b"\0\0\x84\0\0\0\0\x01\0\0\0\0\x07printer\x05local\0\0\x01\x80\x01\0\0\0\x78\0\x04";
+        [&head[..], &address].concat()
+    };
+    for address in [[0, 0, 0, 0], [0, 1, 2, 3], [127, 0, 0, 1], [224, 0, 0, 5], [240, 1, 1, 1], [255; 4]] {
+        let from = (std::net::IpAddr::from(address), 5353);
+        lab.look(1, &udp(from, (ip("10.0.0.1"), 9), b""));
+        lab.look(1, &arp(MAC, address));
+        lab.look(1, &dhcp(2, 5, MAC, address, b""));
+        lab.look(1, &udp((ip("10.0.0.7"), 5353), (ip("224.0.0.251"), 5353), &mdns(address)));
+    }
+    for address in ["::", "::1", "::ffff:1.2.3.4", "ff02::1"] {
+        lab.look(1, &udp((ip(address), 1), (ip("2001:db8::1"), 9), b""));
+    }
+    let hosts: Vec<Host> = lab.table.after(None).map(|asset| asset.host).collect();
+    assert_eq!(hosts, [Host::Ip(ip("10.0.0.1")), Host::Ip(ip("10.0.0.7"))], "who grants, and who speaks");
+    assert_eq!(lab.watch.malformed(), 0);
+    // Those of a link are hosts on it.
+    lab.look(1, &udp((ip("fe80::7"), 1), (ip("2001:db8::1"), 9), b""));
+    lab.look(1, &udp((ip("169.254.0.7"), 1), (ip("10.0.0.1"), 9), b""));
+    assert_eq!(lab.table.len(), 4);
+}
+
 /// What goes on is reported again before its host would be forgotten, and nothing more often.
 #[test]
 fn nothing_is_reported_twice_in_a_row() {

@@ -54,6 +54,47 @@ fn a_tcp_connection_opens_and_what_does_not_fit_is_dropped() {
     assert_eq!(lab.v4.states().len(), 1);
 }
 
+/// A client that lost its power comes back and takes the same port: its server asks, the client resets, and opens anew.
+#[test]
+fn a_host_that_was_started_again_takes_its_ports_again() {
+    for (inside, remote) in [("10.0.0.5", "192.0.2.1"), ("2001:db8::5", "2001:db8:1::1")] {
+        let mut lab = Lab::new(USUAL);
+        let tcp = |flags, seq, ack| Body::Tcp(4000, 80, segment(flags, seq, ack));
+        let back = |flags, seq, ack| Body::Tcp(80, 4000, segment(flags, seq, ack));
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(SYN, 1000, 0)));
+        assert!(lab.passes(INWARD, remote, inside, back(SYN | ACK, 5000, 1001)));
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(ACK, 1001, 5001)));
+        let dropped = Fate::Drop(DropReason::FilterOutOfWindow);
+        for seq in [1500, 0x9000_0000] {
+            assert!(lab.passes(OUTWARD, inside, remote, tcp(SYN, seq, 0)), "{seq}");
+            // From where nobody may begin anything nobody does it with its ports either.
+            assert_eq!(lab.send(INWARD, &packet(ip(remote), ip(inside), back(SYN, seq, 0))), dropped);
+            // Forged ones change nothing: neither do they make an answer fit, nor does a reset end anything that has not the very number.
+            let other = back(SYN | ACK, 7000, seq + 1);
+            assert_eq!(lab.send(INWARD, &packet(ip(remote), ip(inside), other)), dropped);
+            assert_eq!(lab.send(INWARD, &packet(ip(remote), ip(inside), back(RST, 7000, 0))), dropped);
+            assert!(lab.passes(OUTWARD, inside, remote, tcp(RST, 1002, 0)));
+            assert!(lab.passes(OUTWARD, inside, remote, tcp(ACK, 1001, 5001)));
+            assert!(lab.passes(INWARD, remote, inside, back(ACK, 5001, 1001)), "what the server asks by");
+        }
+        let life = |lab: &mut Lab| {
+            let end = lab.ms + times().tcp_established_ms;
+            let buckets = lab.v4.states().buckets().max(lab.v6.states().buckets()) + 1;
+            lab.v4.reclaim(end, buckets) + lab.v6.reclaim(end, buckets)
+        };
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(RST, 1001, 0)), "the very next number");
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(SYN, 0x9000_0000, 0)), "the same ports again");
+        assert!(lab.passes(INWARD, remote, inside, back(SYN | ACK, 7000, 0x9000_0001)));
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(ACK, 0x9000_0001, 7001)));
+        assert_eq!(lab.v4.states().len() + lab.v6.states().len(), 1);
+        // Nor does a SYN make it live longer.
+        lab.ms += 1000;
+        assert!(lab.passes(OUTWARD, inside, remote, tcp(SYN, 1, 0)));
+        lab.ms -= 1000;
+        assert_eq!(life(&mut lab), 1);
+    }
+}
+
 #[test]
 fn errors_about_a_connection_pass_and_others_do_not() {
     for (inside, remote, router) in
@@ -509,6 +550,30 @@ fn the_example_is_right() {
     assert!(error.contains("line 10, column 12: there is no interface \"lan\""), "{error}");
 }
 
+/// A device has no end: it is refused, wherever it is named, and so is what is too long.
+#[test]
+fn only_files_are_read_and_no_more_than_a_bound_of_them() {
+    use tidemill_ip::{Interface, Interfaces};
+    use tidemill_nf::filter::{FilterControl, FilterSection, text::MOST_BYTES};
+    let interfaces = Interfaces::new(vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")], 2);
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let error = |rules: std::path::PathBuf| {
+        let section = FilterSection { rules: Some(rules), ..FilterSection::default() };
+        FilterControl::new(&section, &interfaces, 1, &domain).map(|_| ()).unwrap_err().to_string()
+    };
+    assert_eq!(error("/dev/zero".into()), "/dev/zero: a device or a folder, and no file");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules");
+    for rules in ["pass all\ntable <bad> file \"/dev/zero\"\n", "\nload \"/dev/zero\" format cisco acl 1\n"] {
+        std::fs::write(&path, rules).unwrap();
+        let said = error(path.clone());
+        let what = ": /dev/zero: a device or a folder, and no file";
+        assert!(said.contains("line 2, column ") && said.ends_with(what), "{said}");
+    }
+    std::fs::write(&path, vec![b'\n'; MOST_BYTES + 1]).unwrap();
+    assert!(error(path).ends_with(": longer than 16777216 bytes"));
+}
+
 /// A link that comes and goes is nothing to rules: they stay what they were, with what they have counted.
 #[test]
 fn rules_are_made_anew_where_interfaces_have_other_names_or_vrfs_only() {
@@ -665,6 +730,26 @@ fn ipv6_fragments_are_one_packets_whatever_each_says_is_next() {
     let again = Fate::Drop(DropReason::FilterFragmentRefused);
     assert_eq!(lab.send(OUTWARD, &piece(6, 16, 32)), again);
     assert_eq!(lab.send(OUTWARD, &piece(17, 32, 40)), again);
+}
+
+#[test]
+fn nothing_waits_for_a_first_fragment_that_cannot_be_read() {
+    let mut lab = Lab::new("pass all\n");
+    let cut = Fate::Drop(DropReason::FilterMalformed);
+    let refused = Fate::Drop(DropReason::FilterFragmentRefused);
+    let long = tidemill_nf::filter::tcp::Segment { len: 100, ..segment(SYN, 1, 0) };
+    // Of the header of TCP eight bytes are in the first one.
+    let v4 = fragments(&packet(ip("10.0.0.5"), ip("192.0.2.1"), Body::Tcp(4000, 80, long)), 8, 1);
+    assert!(matches!(lab.send(OUTWARD, &v4[1]), Fate::Waits(_)));
+    assert_eq!(lab.send(OUTWARD, &v4[0]), cut);
+    let token = lab.v4.settled().unwrap();
+    assert_eq!(lab.v4.resume(lab.ms, token), refused);
+    assert_eq!(lab.send(OUTWARD, &v4[2]), refused);
+    let v6 = |at| fragment6("2001:db8::5", "2001:db8:1::1", 6, at, true, &[9; 8]);
+    assert!(matches!(lab.send(OUTWARD, &v6(8)), Fate::Waits(_)));
+    assert_eq!(lab.send(OUTWARD, &v6(0)), cut);
+    let token = lab.v6.settled().unwrap();
+    assert_eq!((lab.v6.resume(lab.ms, token), lab.send(OUTWARD, &v6(16))), (refused, refused));
 }
 
 #[test]

@@ -266,6 +266,12 @@ impl Model {
             self.conns.remove(at);
             found = None;
         }
+        if let (Some((at, side)), Body::Tcp(_, _, segment)) = (found, body)
+            && segment.flags & (SYN | ACK | RST | FIN) == SYN
+            && self.conns[at].tcp.clone().step(side, &segment).is_err()
+        {
+            return self.again(ways, &packet, bytes);
+        }
         let side = found.map_or(0, |(_, side)| side);
         let mut new = [None; 2];
         let mut by = Vec::new();
@@ -322,6 +328,18 @@ impl Model {
         for rule in by {
             self.hit(rule, bytes);
         }
+        Fate::Passes
+    }
+
+    /// A SYN of a connection that is open: it passes if rules let it, and that is all.
+    fn again(&mut self, ways: Ways, packet: &Seen, bytes: usize) -> Fate {
+        let asked = [(ways.from, false), (ways.to, true)].into_iter().filter(|(at, _)| !self.skips(*at));
+        let by: Vec<usize> =
+            asked.filter_map(|(interface, out)| self.decide(packet, out, interface)).collect();
+        if by.iter().any(|rule| self.file.rules[*rule].action != Action::Pass) {
+            return Fate::Drop(DropReason::FilterOutOfWindow);
+        }
+        by.into_iter().for_each(|rule| self.hit(rule, bytes));
         Fate::Passes
     }
 

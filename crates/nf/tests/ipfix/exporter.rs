@@ -99,3 +99,23 @@ fn what_is_refused_is_counted_and_what_blocks_waits() {
     exporter.end(1006, (0, 0), |_| Err(Error::from(ErrorKind::WouldBlock)));
     assert_eq!((exporter.unsent().records, exporter.sent().records), (3, 111));
 }
+
+/// Templates that were lost are no templates: what is sent next begins with them.
+#[test]
+fn records_are_understood_as_soon_as_there_is_a_way() {
+    let (mut exporter, collector) = (Exporter::new(512, 1, 60_000), RefCell::new(Collector::default()));
+    let lose = |_: &[u8]| Err(Error::from(ErrorKind::NetworkUnreachable));
+    let take = |message: &[u8]| {
+        collector.borrow_mut().take(message);
+        Ok(())
+    };
+    assert!(!exporter.run(1000, (0, 0), list(0, 0), lose), "nothing was done");
+    exporter.run(1001, (0, 0), list(0, 3), lose);
+    assert_eq!((exporter.unsent().records, exporter.messages().0), (3, 0));
+    assert!(exporter.run(1002, (0, 0), list(3, 3), take));
+    assert_eq!((collector.borrow().told, collector.borrow().flows.len()), (1, 3));
+    // The same where they come again, as a way is lost.
+    exporter.run(62_000, (0, 0), list(0, 0), lose);
+    assert!(exporter.run(62_001, (0, 0), list(6, 1), take));
+    assert_eq!((collector.borrow().told, collector.borrow().flows.len()), (2, 4));
+}

@@ -3,12 +3,35 @@
 use super::{Fate, Filter, Ways};
 use crate::filter::counters::Counter;
 use crate::filter::net::Net;
-use crate::filter::packet::Read;
+use crate::filter::packet::{Read, first_piece};
 use crate::filter::rules::Rules;
 use crate::nat::fragments::{Known, Token, Whole};
 use tidemill_burst::DropReason;
 
+/// What a fragment belongs to, which came in by this VRF.
+fn packet<A: Net<W>, const W: usize>(ends: (A, A), protocol: u8, ident: u32, vrf: u16) -> Whole<A> {
+    Whole {
+        source: ends.0,
+        destination: ends.1,
+        ident,
+        // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
+        protocol: if A::V6 { 0 } else { protocol },
+        way: vrf,
+        from_inside: false,
+    }
+}
+
 impl<A: Net<W>, const W: usize> Filter<A, W> {
+    /// A packet that cannot be read: if it is a first fragment, no other one of its packet passes, and none waits for it.
+    pub(super) fn refuse_rest(&mut self, now_ms: u64, rules: &Rules, ways: Ways, ip: &[u8]) {
+        let Some((source, destination, protocol, piece)) = first_piece::<A>(ip) else { return };
+        let (start, end) = piece.bytes;
+        let whole = packet::<A, W>((source, destination), protocol, piece.ident, rules.vrf(ways.from));
+        let (token, _) = self.fragments.meet(now_ms, rules.times.fragment_ms, whole, start..end, piece.more);
+        self.fragments.learn(token, Known::Refused);
+        self.settled = Some(token);
+    }
+
     /// A fragment.
     pub(super) fn piece(
         &mut self,
@@ -26,15 +49,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         if piece.more && !(end - start).is_multiple_of(8) {
             return REFUSED;
         }
-        let whole = Whole {
-            source: read.source,
-            destination: read.destination,
-            ident: piece.ident,
-            // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
-            protocol: if A::V6 { 0 } else { read.protocol },
-            way: read.vrf,
-            from_inside: false,
-        };
+        let whole = packet::<A, W>((read.source, read.destination), read.protocol, piece.ident, read.vrf);
         let met = self.fragments.meet(now_ms, rules.times.fragment_ms, whole, start..end, piece.more);
         match met {
             (_, Known::Refused) => REFUSED,

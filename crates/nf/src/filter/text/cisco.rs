@@ -17,6 +17,7 @@
 
 use super::RuleError;
 use super::lex::short;
+use crate::plain::is_plain;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use tidemill_classify::key::IPV4;
@@ -263,7 +264,7 @@ pub fn read_acl(text: &str, name: &str) -> Result<Vec<AclLine>, RuleError> {
     names.dedup();
     let there =
         if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
-    let there: String = there.chars().map(|c| if c.is_control() { '?' } else { c }).take(200).collect();
+    let there: String = there.chars().map(|c| if is_plain(c) { c } else { '?' }).take(200).collect();
     Err(RuleError::new(1, 1, format!("there is no access list {}: {there}", short(name))))
 }
 
@@ -438,7 +439,7 @@ fn message(words: &mut Words<'_>, base: Match) -> Result<Match, RuleError> {
 
 fn plain(line: &str) -> String {
     let text: String = line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).take(300).collect()
+    text.chars().map(|c| if is_plain(c) { c } else { '?' }).take(300).collect()
 }
 
 #[cfg(test)]

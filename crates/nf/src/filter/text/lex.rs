@@ -1,6 +1,7 @@
 //! A rule file as tokens, each with its place.
 
 use super::RuleError;
+use crate::plain::is_plain;
 
 /// What a token is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Token {
 
 /// The beginning of what may be long; on one line.
 pub(super) fn short(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { '?' } else { c };
+    let plain = |c: char| if is_plain(c) { c } else { '?' };
     let mut short: String = text.chars().take(40).map(plain).collect();
     if text.chars().nth(40).is_some() {
         short.push_str("...");
@@ -129,9 +130,9 @@ pub(super) fn read_line(line: &str, number: u32, tokens: &mut Vec<Token>) -> Res
             _ => {
                 let rest = line.get(at..).unwrap_or_default();
                 let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
-                    let what = rest.chars().next().filter(|c| !c.is_control());
-                    return wrong(match what {
-                        Some(c) => format!("`{c}` has no place in a rule file"),
+                    return wrong(match rest.chars().next() {
+                        Some(c) if is_plain(c) => format!("`{c}` has no place in a rule file"),
+                        Some(c) => format!("U+{:04X} has no place in a rule file", u32::from(c)),
                         None => format!("the byte {byte:#04x} has no place in a rule file"),
                     });
                 };

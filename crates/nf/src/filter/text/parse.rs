@@ -6,6 +6,7 @@ use super::set_file::read_network;
 use super::{
     Action, Direction, Ends, Flags, Host, MOST_BYTES, MOST_RULES, Place, Rule, RuleError, Ruleset, Set, names,
 };
+use crate::plain::is_plain;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
@@ -628,7 +629,7 @@ fn shown(raw: &[Token], lines: &[&str]) -> String {
     let (first, last) = (raw.first().map_or(1, |token| token.line), raw.last().map_or(1, |token| token.line));
     let lines = lines.get(first as usize - 1..last as usize).unwrap_or_default();
     let words: Vec<&str> = lines.iter().flat_map(|line| plain(line).split_ascii_whitespace()).collect();
-    let whole = words.join(" ").replace(|c: char| c.is_control(), "?");
+    let whole = words.join(" ").replace(|c: char| !is_plain(c), "?");
     let mut end = whole.len().min(500);
     while !whole.is_char_boundary(end) {
         end -= 1;

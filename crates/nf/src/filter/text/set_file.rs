@@ -9,6 +9,7 @@
 
 use super::lex::short;
 use super::{Network, RuleError};
+use crate::plain::is_plain;
 
 /// Reads an address or a prefix.
 ///
@@ -22,7 +23,7 @@ pub fn read_network(text: &str) -> Result<Network, String> {
 }
 
 fn one_line(error: &tidemill_lpm::prefix::PrefixError) -> String {
-    error.to_string().replace(|c: char| c.is_control(), "?")
+    error.to_string().replace(|c: char| !is_plain(c), "?")
 }
 
 /// Reads a whole file, and adds what it has.

@@ -103,6 +103,8 @@ fn mistakes_are_named_with_their_place() {
         ("pass \\ x", "line 1, column 6: a `\\` goes on with the next line"),
         ("pass \\", "line 1, column 1: the file ends behind a `\\`"),
         ("pass from 10.0.0.1; drop", "line 1, column 19: `;` has no place"),
+        ("\u{feff}pass all", "line 1, column 1: U+FEFF has no place"),
+        ("pass \u{1b}", "line 1, column 6: U+001B has no place"),
         ("pass label \"\"", "line 1, column 12: a label has 1 to 63 bytes"),
     ] {
         let said = said(text);
