@@ -135,6 +135,20 @@ pub struct SessionStats {
     pub refreshes: u64,
 }
 
+impl SessionStats {
+    /// With those of another session.
+    pub(crate) fn plus(self, other: SessionStats) -> SessionStats {
+        SessionStats {
+            received: self.received + other.received,
+            updates: self.updates + other.updates,
+            sent: self.sent + other.sent,
+            treated_as_withdraw: self.treated_as_withdraw + other.treated_as_withdraw,
+            discarded: self.discarded + other.discarded,
+            refreshes: self.refreshes + other.refreshes,
+        }
+    }
+}
+
 /// A session.
 pub struct Session {
     config: SessionConfig,

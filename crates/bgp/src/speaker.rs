@@ -517,7 +517,7 @@ impl Speaker {
             synchronized: peer.synchronized,
             stale: [0, 1].map(|at| peer.restart[at].is_some() || peer.flow_restart[at].is_some()),
             ended: peer.ended.as_ref().map(End::to_string),
-            stats: session.map_or(peer.past, |session| sum(peer.past, session.stats())),
+            stats: session.map_or(peer.past, |session| peer.past.plus(session.stats())),
             loops: peer.ignored,
             wrong_first_as: peer.wrong_first_as,
             martians: peer.martians,
@@ -715,7 +715,7 @@ impl Speaker {
     fn ended(&mut self, now_ns: u64, id: ConnectionId, number: usize, end: End) {
         let Some(connection) = self.connections.get(&id) else { return };
         let (session, peer) = (&connection.session, &mut self.peers[number]);
-        peer.past = sum(peer.past, session.stats());
+        peer.past = peer.past.plus(session.stats());
         // Another connection of the peer may be the one that has the routes.
         let other = self.connections.iter().any(|(other, connection)| {
             *other != id && connection.peer == number && connection.session.state() == State::Established
@@ -791,17 +791,6 @@ fn rank(peer: &PeerConfig, asn: u32, id: Ipv4Addr) -> Rank {
 fn graceful(session: &Session) -> bool {
     let graceful = session.peer().and_then(|open| open.capabilities.graceful.as_ref());
     graceful.is_some_and(|graceful| !graceful.families.is_empty() || !graceful.flows.is_empty())
-}
-
-fn sum(a: SessionStats, b: SessionStats) -> SessionStats {
-    SessionStats {
-        received: a.received + b.received,
-        updates: a.updates + b.updates,
-        sent: a.sent + b.sent,
-        treated_as_withdraw: a.treated_as_withdraw + b.treated_as_withdraw,
-        discarded: a.discarded + b.discarded,
-        refreshes: a.refreshes + b.refreshes,
-    }
 }
 
 #[cfg(test)]

@@ -261,7 +261,9 @@ impl Masks {
         for (&number, of) in counts {
             for (filters, &there) in self.filters.iter().zip(of) {
                 if let Some(counted) = filters.counted(number).filter(|&counted| counted != there) {
-                    return Err(format!("mask {number}: a filter has counted {counted} of {there} megaflows"));
+                    return Err(format!(
+                        "mask {number}: a filter has counted {counted} of {there} megaflows"
+                    ));
                 }
             }
         }

@@ -298,8 +298,7 @@ impl Seen {
         let fits = behind(seq, mine.allowed) <= 0
             && behind(end, mine.end.wrapping_sub(other.window.max(1))) >= 0
             && if acks {
-                behind(ack, sent) <= 0
-                    && behind(ack, other.end.wrapping_sub(mine.window.max(1 << 16))) >= 0
+                behind(ack, sent) <= 0 && behind(ack, other.end.wrapping_sub(mine.window.max(1 << 16))) >= 0
             } else {
                 rst
             };

@@ -99,7 +99,8 @@ impl Way {
         match self.socket.connect(collector) {
             Ok(()) => {
                 self.is_open = true;
-                self.news = (!is_first).then(|| format!("ipfix.collector: {collector}: there is a route now"));
+                self.news =
+                    (!is_first).then(|| format!("ipfix.collector: {collector}: there is a route now"));
             }
             Err(error) if is_first => {
                 self.news = Some(format!(

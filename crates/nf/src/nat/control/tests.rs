@@ -59,9 +59,7 @@ fn what_is_only_looked_at_is_judged_as_it_is_written() {
     let fixed: String = (0..5000)
         .map(|n| {
             let (external, internal) = (format!("192.0.2.1:{}", 2000 + n), format!("10.0.0.9:{}", 1 + n));
-            format!(
-                "[[static]]\nprotocol = \"tcp\"\nexternal = \"{external}\"\ninternal = \"{internal}\"\n"
-            )
+            format!("[[static]]\nprotocol = \"tcp\"\nexternal = \"{external}\"\ninternal = \"{internal}\"\n")
         })
         .collect();
     let control = check(&format!("mappings = 20000\n{fixed}")).unwrap();
