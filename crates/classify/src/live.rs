@@ -365,6 +365,9 @@ impl LiveRules {
 
     fn put(&mut self, rule: Rule, entry: Option<Arc<Entry>>) -> Result<RuleId, Full> {
         self.release();
+        if self.set.room() == 0 {
+            self.release_within();
+        }
         let id = self.set.insert(rule)?;
         self.counters.restart(id);
         if entry.is_some() || self.entries.len() > id.0 as usize {
@@ -439,10 +442,20 @@ impl LiveRules {
         true
     }
 
-    /// How many rules could be put in now. Those that were taken out make room when all workers have passed a burst boundary after the commit.
+    /// How many rules could be put in now. Those that were taken out make room when all workers have passed a burst boundary after the commit, which is waited for,
+    /// as [`insert`](Self::insert) does where there is no room otherwise: [`PATIENCE`] at most.
     pub fn room(&mut self) -> usize {
-        self.release();
+        self.release_within();
         self.set.room()
+    }
+
+    /// Gives back all numbers that nobody can see any more within [`PATIENCE`].
+    fn release_within(&mut self) {
+        self.release();
+        if !self.gone.is_empty() {
+            self.publisher.collect_within(PATIENCE);
+            self.release();
+        }
     }
 
     /// Gives numbers back that nobody can see any more.

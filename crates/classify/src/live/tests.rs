@@ -193,3 +193,40 @@ fn another_priority_takes_no_room_and_no_number() {
         assert_eq!((rules.commit(), rules.snapshot().space().len()), (version + 3, 1));
     }
 }
+
+/// Commits that do not wait leave numbers behind that readers may still see: they are waited for where there are no others.
+#[test]
+fn a_full_table_changes_its_rules_while_a_reader_looks_them_up() {
+    let domain = Domain::new();
+    let mut rules = LiveRules::new(&domain, Grouping::Exact, 4);
+    let mut ids: Vec<RuleId> = (0..4).map(|port| rules.insert(rule(port, 1)).unwrap()).collect();
+    rules.commit();
+    let (view, mut reader) = (rules.view(), domain.register());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::black_box(view.get(&reader).space().lookup(&Key::ipv4(1, 2, 3, 4, 5)));
+                std::thread::sleep(Duration::from_micros(50));
+                reader.quiescent();
+            }
+        });
+        let mut full = 0;
+        for turn in 0..500_u16 {
+            rules.remove(ids.remove(0)).unwrap();
+            rules.commit();
+            let id = loop {
+                match rules.insert(rule(4 + turn, 1)) {
+                    Ok(id) => break id,
+                    Err(_) => full += 1,
+                }
+            };
+            ids.push(id);
+            rules.commit();
+        }
+        stop.store(true, Ordering::Relaxed);
+        // The reader comes by some twenty times in the time that is waited, unless the machine has it wait.
+        assert!(full < 50, "{full} times in vain");
+    });
+    assert_eq!(rules.room(), 0);
+}
