@@ -361,6 +361,17 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         slot.is_some_and(|slot| self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms)
     }
 
+    /// Whether what looks like `outside` has a session with this remote endpoint now.
+    pub(crate) fn has_session_as(
+        &self,
+        now_ms: u64,
+        proto: Proto,
+        outside: Endpoint<A>,
+        remote: Endpoint<A>,
+    ) -> bool {
+        self.find_outside(proto, outside).is_some_and(|mapping| self.has_session(now_ms, mapping, remote))
+    }
+
     /// Whose packet to `remote` it was that left looking like `outside`; `None` if none can have.
     pub(crate) fn sent_by(
         &self,

@@ -333,7 +333,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     fn whole(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8], header: &Header<A>) -> Fate {
-        // Packets of sessions that live do not come here: none of these is with an address of the pool, for who looks ahead.
+        // No session of who is outside is with an address of the pool: hairpins have keys of their own.
         let from_outside = way == Way::ToPool;
         if from_outside && self.state.is_pool(header.source) {
             return Fate::Drop(DropReason::MartianSource);
@@ -346,8 +346,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             }
             Err(reason) => return Fate::Drop(reason),
         };
-        // Errors are nobody's question, and routers on their way may have private addresses that are somebody's here, too.
-        if from_outside && !matches!(upper, Upper::Error) && is_near(now.near, header.source.into()) {
+        if from_outside
+            && is_near(now.near, header.source.into())
+            && !self.may_come_from_near(now, header, upper)
+        {
             return Fate::Drop(DropReason::MartianSource);
         }
         match (way, upper) {
@@ -362,6 +364,20 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             (Way::Hairpin, Upper::Error) => self.error_turn(now, ip, header),
             (Way::Own, _) => Fate::Passed,
             (_, Upper::Other) => self.without_ports(now, way, ip, header),
+        }
+    }
+
+    /// Whether a packet from outside begins nothing, so that it may have an address which seems to be inside: a route may have led there.
+    fn may_come_from_near(&self, now: &Now<'_>, header: &Header<A>, upper: Upper) -> bool {
+        match upper {
+            Upper::Piece(piece, from, to) => {
+                let outside = Endpoint { address: header.destination, port: to };
+                let remote = Endpoint { address: header.source, port: remote_port(piece, from) };
+                self.state.has_session_as(now.ms, piece.proto(), outside, remote)
+            }
+            // Nobody's question, and routers on their way may have private addresses that are somebody's here, too.
+            Upper::Error => true,
+            Upper::Other => false,
         }
     }
 

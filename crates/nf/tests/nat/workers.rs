@@ -13,6 +13,8 @@ type Waiting = (usize, Way, Token, Vec<u8>);
 struct Workers<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> {
     nats: Vec<Nat<A, E, S, T>>,
     times: Times,
+    /// Who cannot come from outside.
+    near: Vec<(u128, bool)>,
     handed: usize,
     /// Fragments that wait, with the worker where they do.
     waiting: Vec<Waiting>,
@@ -25,6 +27,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
         Workers {
             nats: (0..workers).map(nat).collect(),
             times: times(),
+            near: Vec::new(),
             handed: 0,
             waiting: Vec::new(),
             out: Vec::new(),
@@ -35,7 +38,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
     fn come(&mut self, worker: usize, way: Way, packet: &[u8]) -> Fate {
         let owners = vec![Whose::Pool; 8];
         let mut packet = packet.to_vec();
-        let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &[] };
+        let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &self.near };
         match self.nats[worker].translate(&now, way, &mut packet) {
             Fate::Elsewhere(handover) => {
                 self.handed += 1;
@@ -73,7 +76,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
     fn go_on(&mut self, mut worker: usize, mut way: Way, packet: &mut [u8]) -> Fate {
         let owners = vec![Whose::Pool; 8];
         for _ in 0..3 {
-            let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &[] };
+            let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &self.near };
             let fate = self.nats[worker].adopt(&now, way, packet);
             if let Fate::Elsewhere(handover) = fate {
                 self.handed += 1;
@@ -92,7 +95,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
         self.waiting = stay;
         let owners = vec![Whose::Pool; 8];
         for (worker, way, token, mut packet) in go {
-            let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &[] };
+            let now = Now { ms: 1000, times: &self.times, owners: &owners, near: &self.near };
             match self.nats[worker].resume(&now, way, token, &mut packet) {
                 Fate::Elsewhere(handover) => {
                     self.handed += 1;
@@ -205,6 +208,48 @@ fn fragments_of_one_datagram<A: Net<E, S, T>, const E: usize, const S: usize, co
             assert!(all.waiting.is_empty() && all.out.is_empty(), "{order:?}");
         }
     }
+}
+
+/// A route may lead outside to an address of a network inside: who is there answers, but begins nothing.
+fn answers_of_one_near<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>() {
+    let mut plan = plan::<A, E, S, T>(1);
+    plan.filtering = Filtering::EndpointIndependent;
+    plan.fragments = 1024;
+    let (remote, other, payload) = (end(A::remote(1), 53), end(A::remote(1), 54), [7_u8; 100]);
+    for workers in 1..=3 {
+        let mut all = Workers::new(&plan, workers);
+        all.near = vec![(A::remote(1).into(), true), (A::remote(2).into(), false)];
+        for host in 1..=12 {
+            let inside = end(A::inside(host), 4000);
+            assert_eq!(all.come(0, Way::Leaving, &udp(inside, remote, b"")), Fate::Translated);
+            let (udp_looks, _) = all.passed();
+            assert_eq!(all.come(0, Way::Leaving, &tcp(inside, remote, SYN)), Fate::Translated);
+            let (tcp_looks, _) = all.passed();
+            for arrives in 0..workers {
+                for answer in [udp(remote, udp_looks, b""), tcp(remote, tcp_looks, SYN | ACK)] {
+                    assert_eq!(all.come(arrives, Way::ToPool, &answer), Fate::Translated);
+                    assert_eq!(all.passed(), (remote, inside));
+                }
+                let ident = u16::from(host) * 10 + arrives as u16;
+                for piece in fragments::<A, E, S, T>(&udp(remote, udp_looks, &payload), 48, ident) {
+                    all.come(arrives, Way::ToPool, &piece);
+                }
+                assert_eq!(all.out.len(), 3, "{workers} workers");
+                let whole = joined::<A, E, S, T>(&std::mem::take(&mut all.out));
+                assert_eq!(ends::<A, E, S, T>(&whole), (remote, inside));
+                for begins in [udp(other, udp_looks, b""), tcp(other, tcp_looks, SYN)] {
+                    let fate = all.come(arrives, Way::ToPool, &begins);
+                    assert_eq!(fate, Fate::Drop(DropReason::MartianSource));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_seems_to_be_near_answers_at_any_worker() {
+    answers_of_one_near::<u32, 1, 2, 4>();
+    answers_of_one_near::<u128, 3, 5, 5>();
 }
 
 #[test]
