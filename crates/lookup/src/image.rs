@@ -243,10 +243,14 @@ fn field<T>(offset: usize, what: impl Into<String>) -> Result<T, ImageError> {
     Err(ImageError::Field { offset, what: what.into() })
 }
 
-/// Whether a file that begins with these bytes, [`HEADER`] of them or all that there are, is an image of this kind, or once was: it may be damaged.
+/// Whether a file that begins with these bytes, [`HEADER`] of them or all that there are, is an image of this kind, or once was: it may be damaged, or cut
+/// anywhere behind the magic.
 pub fn is_begun(bytes: &[u8], kind: &str) -> bool {
-    let name = bytes.get(16..32).and_then(|name| name.strip_prefix(kind.as_bytes()));
-    bytes.starts_with(&MAGIC) && name.is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
+    let mut name = [0_u8; NAME];
+    let Some(begin) = name.get_mut(..kind.len()) else { return false };
+    begin.copy_from_slice(kind.as_bytes());
+    let there = bytes.get(16..).unwrap_or_default();
+    bytes.starts_with(&MAGIC) && name.starts_with(&there[..there.len().min(NAME)])
 }
 
 impl<'a> Image<'a> {

@@ -282,18 +282,29 @@ fn read_text(path: &Path, most: u64) -> Result<String, FilterError> {
     })
 }
 
+/// Whether two paths lead to one file that is there.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
 fn path_of(section: &FilterSection) -> PathBuf {
     section.rules.clone().unwrap_or_default()
 }
 
-/// A rule file with its sets.
-fn read_files(path: &Path) -> Result<(Ruleset, Vec<AddressSet>), FilterError> {
+/// A rule file with its sets. None of the files that it names may be the one that is written for `handover`: an empty list is taken for one of those.
+fn read_files(path: &Path, handover: Option<&Path>) -> Result<(Ruleset, Vec<AddressSet>), FilterError> {
     let shown = |error| FilterError::Rules { file: path.display().to_string(), error };
     let text = read_text(path, MOST_BYTES as u64)?;
     let mut file = read_rules(&text).map_err(shown)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let named = |name: &str, place: Place, most: u64| {
         let path = folder.join(name);
+        if handover.is_some_and(|handover| is_same(handover, &path)) {
+            let file = path.display();
+            return Err(shown(place.error(format!(
+                "{file}: is written over as `filter.handover`: name another one here or there"
+            ))));
+        }
         let text = read_text(&path, most).map_err(|error| match error {
             // Who names it is to blame.
             FilterError::File { file, error } => shown(place.error(format!("{file}: {error}"))),
@@ -337,7 +348,7 @@ impl FilterFiles {
     pub fn read(section: &FilterSection) -> Result<Self, FilterError> {
         let (_, times) = settings::check(section)?;
         let path = path_of(section);
-        let (file, sets) = read_files(&path)?;
+        let (file, sets) = read_files(&path, section.handover.as_deref())?;
         Ok(FilterFiles { section: section.clone(), times, path, file, sets })
     }
 }
@@ -404,7 +415,7 @@ impl FilterControl {
     ) -> Result<Self, FilterError> {
         let (plan, times) = settings::check(section)?;
         let path = path_of(section);
-        let (file, sets) = read_files(&path)?;
+        let (file, sets) = read_files(&path, section.handover.as_deref())?;
         let around = Surroundings { interfaces, workers, domain };
         let rules = make(section, times, (&file, &sets), &path, &around, 1)?;
         let log = Arc::new(ArrayQueue::new(LOG_ROOM));

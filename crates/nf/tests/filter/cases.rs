@@ -574,6 +574,34 @@ fn only_files_are_read_and_no_more_than_a_bound_of_them() {
     assert!(error(path).ends_with(": longer than 16777216 bytes"));
 }
 
+/// An empty list would be taken for an image that was lost.
+#[test]
+fn no_list_is_the_file_that_is_written_for_handover() {
+    use tidemill_ip::{Interface, Interfaces};
+    use tidemill_nf::filter::{FilterControl, FilterSection};
+    let interfaces = Interfaces::new(vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")], 2);
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("rules"), "pass all\ntable <bad> persist file \"bad.txt\"\n").unwrap();
+    std::fs::write(at("bad.txt"), "").unwrap();
+    let made = |handover: &str| {
+        let section = FilterSection {
+            rules: Some(at("rules")),
+            handover: Some(at(handover)),
+            ..FilterSection::default()
+        };
+        FilterControl::new(&section, &interfaces, 1, &domain).map(|_| ())
+    };
+    made("connections").unwrap();
+    let said = made("./bad.txt").unwrap_err().to_string();
+    assert!(said.contains("line 2, column 26: "), "{said}");
+    assert!(
+        said.ends_with("bad.txt: is written over as `filter.handover`: name another one here or there"),
+        "{said}"
+    );
+}
+
 /// A link that comes and goes is nothing to rules: they stay what they were, with what they have counted.
 #[test]
 fn rules_are_made_anew_where_interfaces_have_other_names_or_vrfs_only() {

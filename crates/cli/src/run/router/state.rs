@@ -194,8 +194,12 @@ fn read(path: &Path) -> Result<Option<(State, Origin)>> {
     Ok(Some((state, origin)))
 }
 
-/// Refuses a state file that could never be written.
+/// Refuses a state file that could never be written, and a link, in whose place the file would be put.
 pub(crate) fn check(section: &StateSection) -> Result<()> {
+    if section.path.is_symlink() {
+        let path = section.path.display();
+        return Err(usage(format!("state.path: {path}: is a link: name the file that it leads to")));
+    }
     let folder = section.path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     if !folder.is_dir() {
@@ -315,12 +319,9 @@ impl StateFile {
     }
 }
 
-/// Puts `bytes` in the place of a file, as a whole or not at all; nothing else is left.
+/// Puts `bytes` in the place of a file, as a whole or not at all; nothing else is left, and no other file is written to.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".new");
-    let fresh = path.with_file_name(name);
-    let mut file = File::create(&fresh)?;
+    let (fresh, mut file) = create_beside(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     drop(file);
     if let Err(error) = written.and_then(|()| std::fs::rename(&fresh, path)) {
@@ -331,6 +332,21 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     // The name too must outlast a loss of power.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
+}
+
+/// Makes a file beside this one, of a name that nobody has: no file that is there is opened, and no link followed.
+fn create_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}-{number}.new", std::process::id()));
+        let fresh = path.with_file_name(name);
+        match File::options().write(true).create_new(true).open(&fresh) {
+            // Left by one that was killed while it wrote, or somebody else's.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 100 => number += 1,
+            made => return made.map(|file| (fresh, file)),
+        }
+    }
 }
 
 impl Router {
@@ -384,7 +400,8 @@ fn renamed<A: Address>(rib: &Rib<A>, ours: &HashMap<Label, Label>) -> Rib<A> {
 
 #[cfg(test)]
 mod tests {
-    use super::replace;
+    use super::{check, create_beside, replace};
+    use crate::run::config::StateSection;
 
     #[test]
     fn what_cannot_be_put_in_place_is_not_left() {
@@ -399,5 +416,37 @@ mod tests {
         let names: Vec<_> =
             folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["state"]);
+    }
+
+    #[test]
+    fn no_other_file_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        // A file beside it is somebody's, whatever its name.
+        std::fs::write(at("state.new"), "rules").unwrap();
+        // Nor is one that has our own next name, or what a link of that name leads to.
+        let (first, _) = create_beside(&at("state")).unwrap();
+        std::fs::write(&first, "theirs").unwrap();
+        let (second, _) = create_beside(&at("state")).unwrap();
+        assert_ne!(first, second);
+        std::fs::remove_file(&second).unwrap();
+        std::fs::write(at("precious"), "precious").unwrap();
+        std::os::unix::fs::symlink(at("precious"), &second).unwrap();
+        replace(&at("state"), b"image").unwrap();
+        let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap();
+        let all = [&at("state"), &at("state.new"), &first, &at("precious")].map(|path| read(path));
+        assert_eq!(all, ["image", "rules", "theirs", "precious"]);
+        assert!(second.is_symlink() && !at("state").is_symlink());
+    }
+
+    #[test]
+    fn a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, path) = (folder.path().join("file"), folder.path().join("state"));
+        // Also one that leads nowhere yet.
+        std::os::unix::fs::symlink(&file, &path).unwrap();
+        let error = check(&StateSection { path, every: 1.0 }).unwrap_err().to_string();
+        assert!(error.contains("is a link: name the file that it leads to"), "{error}");
+        check(&StateSection { path: file, every: 1.0 }).unwrap();
     }
 }
