@@ -49,6 +49,25 @@ fn a_set_and_its_trace_are_verified() {
 }
 
 #[test]
+fn why_there_is_no_cross_product_is_said() {
+    let folder = folder();
+    let rules = |list: &mut dyn Iterator<Item = String>| list.collect::<String>();
+    let ports =
+        rules(&mut (0..129).map(|port| format!("@0.0.0.0/0 0.0.0.0/0 0 : 65535 {port} : {port} 0x06/0xFF\n")));
+    let protocols =
+        rules(&mut (0..65).map(|p| format!("@10.0.0.{p}/32 0.0.0.0/0 0 : 65535 0 : 65535 {p}/0xFF\n")));
+    folder.write("ports.rules", &ports).write("protocols.rules", &protocols);
+    for (name, why) in [
+        ("ports", "it has more than 128 rules without addresses"),
+        ("protocols", "its rules have more than 64 conditions beside addresses and ports"),
+    ] {
+        let ran = folder.run(&format!("classify verify --rules {name}.rules --structure cross --headers 100"));
+        let said = format!("tidemill: {name}: no cross-product is made: {why}\n");
+        assert_eq!((ran.code, ran.err.contains(&said)), (0, true), "{}", ran.err);
+    }
+}
+
+#[test]
 fn a_trace_that_says_otherwise_is_reported() {
     let folder = folder();
     folder.write("b.trace", "10.1.2.3 192.0.2.9 7 1500 6 2\n");

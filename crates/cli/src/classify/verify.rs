@@ -124,8 +124,10 @@ impl Verify {
                 checker.changes(grouping, self.changes)?;
             }
             let asked = self.structures.contains(&Structure::Cross);
-            if (asked || self.structures.is_empty()) && !checker.cross()? && asked {
-                let why = "it would be too large, or its rules have too many conditions";
+            if (asked || self.structures.is_empty())
+                && let Some(why) = checker.cross()?
+                && asked
+            {
                 crate::usage::complain(format_args!("tidemill: {name}: no cross-product is made: {why}"));
             }
         }
