@@ -39,7 +39,7 @@ pub mod tuple;
 mod turned;
 pub mod yardstick;
 
-pub use cross::Crossed;
+pub use cross::{Crossed, NotCrossed};
 pub use key::{Field, Key, Mask};
 pub use rule::{MOST_RULES, Match, PortRange, Rank, Rule, RuleId, Side};
 pub use rules::RuleSet;

@@ -49,6 +49,48 @@ fn a_set_and_its_trace_are_verified() {
 }
 
 #[test]
+fn why_there_is_no_cross_product_is_said() {
+    let folder = folder();
+    let port = |n: u32| format!("@0.0.0.0/0 0.0.0.0/0 0 : 65535 {n} : {n} 0x06/0xFF\n");
+    let protocol = |n: u32| format!("@10.0.0.{n}/32 0.0.0.0/0 0 : 65535 0 : 65535 {n}/0xFF\n");
+    folder.write("ports.rules", (0..129).map(port).collect::<String>());
+    folder.write("protocols.rules", (0..65).map(protocol).collect::<String>());
+    for (name, why) in [
+        ("ports", "it has more than 128 rules without addresses"),
+        ("protocols", "its rules have more than 64 conditions beside addresses and ports"),
+    ] {
+        let ran = folder.run(&format!("classify verify --rules {name}.rules --structure cross"));
+        let said = format!("tidemill: {name}: no cross-product is made: {why}\n");
+        assert_eq!((ran.code, ran.err.contains(&said)), (0, true), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_leaves_the_others_of_its_folder_in() {
+    let folder = folder();
+    folder.write("b.rules", "").write("c.rules", RULES);
+    folder.write("d.rules", "@10.0.0.1/8\n").write("e.rules", RULES);
+    let ran = folder.run("classify verify --data . --structure tuple-merge --headers 100 --json");
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    let said: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(said.len(), 3, "{}", ran.err);
+    assert!(said[0].starts_with("tidemill: ") && said[0].ends_with("b.rules: has no rules"), "{}", said[0]);
+    assert!(said[1].contains("d.rules: line 1, column "), "{}", said[1]);
+    assert_eq!(said[2], "tidemill: 2 of 5 rule sets could not be read; the others were verified");
+    let lines = ran.lines();
+    for set in ["a", "c", "e"] {
+        assert!(lines.iter().any(|line| line["set"] == set), "{set}: {}", ran.out);
+    }
+    let last = lines.last().unwrap();
+    assert_eq!((&last["wrong"], last["checked"].as_u64().unwrap() > 300), (&json!(0), true), "{last}");
+    // A wrong answer beside it has the status.
+    folder.write("c.trace", "10.1.2.3 192.0.2.9 7 1500 6 2\n");
+    let ran = folder.run("classify verify --data . --structure tuple-merge --headers 100");
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(ran.err.ends_with("could not be read; the others were verified\n"), "{}", ran.err);
+}
+
+#[test]
 fn a_trace_that_says_otherwise_is_reported() {
     let folder = folder();
     folder.write("b.trace", "10.1.2.3 192.0.2.9 7 1500 6 2\n");

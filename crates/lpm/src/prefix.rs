@@ -138,7 +138,15 @@ impl<A: Address> fmt::Debug for Prefix<A> {
     }
 }
 
-/// Why a text is no prefix.
+/// The beginning of what may be as long as a file.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into(),
+    }
+}
+
+/// Why a text is no prefix. Of a long one it has the first 60 characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// The part before the slash is no address of the family.
@@ -161,11 +169,11 @@ impl<A: Address> FromStr for Prefix<A> {
             Some((addr, len)) => {
                 let plain = !len.is_empty() && len.len() <= 3 && len.bytes().all(|b| b.is_ascii_digit());
                 let value = plain.then(|| len.parse::<u8>().ok()).flatten().filter(|&l| l <= A::BITS);
-                (addr, value.ok_or_else(|| PrefixError::Length(len.into(), A::BITS))?)
+                (addr, value.ok_or_else(|| PrefixError::Length(short(len), A::BITS))?)
             }
             None => (text, A::BITS),
         };
-        let addr = A::parse(addr).ok_or_else(|| PrefixError::Address(addr.into(), A::FAMILY))?;
+        let addr = A::parse(addr).ok_or_else(|| PrefixError::Address(short(addr), A::FAMILY))?;
         let prefix = Prefix { addr: addr & A::mask(len), len };
         if prefix.addr != addr {
             return Err(PrefixError::HostBits(text.into(), prefix.to_string()));
@@ -210,6 +218,22 @@ mod tests {
         }
         let error = "10.0.0.1/8".parse::<Prefix<u32>>().unwrap_err();
         assert_eq!(error.to_string(), "10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?");
+    }
+
+    #[test]
+    fn of_a_long_word_the_beginning_is_said() {
+        let nines = "9".repeat(60);
+        assert_eq!(
+            format!("{nines}9é").parse::<Prefix<u32>>().unwrap_err().to_string(),
+            format!("\"{nines}...\" is not an IPv4 address")
+        );
+        assert_eq!(
+            nines.parse::<Prefix<u32>>().unwrap_err().to_string(),
+            format!("\"{nines}\" is not an IPv4 address")
+        );
+        let error = format!("::/{}", "é".repeat(1 << 20)).parse::<Prefix<u128>>().unwrap_err();
+        assert!(error.to_string().ends_with("é...\" is not a prefix length of 0 to 128"));
+        assert!(error.to_string().len() < 200);
     }
 
     #[test]

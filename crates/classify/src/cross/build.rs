@@ -3,7 +3,7 @@
 
 use super::block::{Block, Part};
 use super::class::{Classes, STRIDE, Set, words};
-use super::condition::Conditions;
+use super::condition::{Conditions, MOST_CONDITIONS};
 use super::service::{MOST_SERVED, Services};
 use super::{Address, Cross};
 use crate::rule::Match;
@@ -15,6 +15,23 @@ pub const MOST_LISTS: usize = 1 << 23;
 pub const MOST_BLOCKS: usize = 1 << 17;
 /// The most rules without addresses.
 pub const MOST_EVERYWHERE: usize = 128;
+
+/// Why rules have no cross-product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotCrossed {
+    /// Classes of addresses, pairs of them, or blocks of lists would be too many.
+    #[error("it would be too large")]
+    TooLarge,
+    /// There are more than [`MOST_CONDITIONS`].
+    #[error("its rules have more than {} conditions beside addresses and ports", MOST_CONDITIONS)]
+    Conditions,
+    /// There are more than [`MOST_EVERYWHERE`] that a packet gets to.
+    #[error("it has more than {} rules without addresses", MOST_EVERYWHERE)]
+    Everywhere,
+    /// A rule asks for bits of an IPv6 address, and not for the ethertype.
+    #[error("a rule asks for bits of an IPv6 address, and not for the ethertype")]
+    AnyEtherType,
+}
 /// As many of them, two blocks, are in every list, if there is room: more make every list longer, and are looked at by themselves.
 const FEW_EVERYWHERE: usize = 16;
 /// Words of rules that are compared for all pairs.
@@ -82,9 +99,12 @@ impl<'a> Numbers<'a> {
 }
 
 impl Cross {
-    /// Rules in the order in which they win; none asks for words 1 to 3 of a key. `None`: it would be too large, or has too many conditions.
-    pub(super) fn build(rules: &[Match]) -> Option<Self> {
-        let (conditions, parts) = Conditions::of(rules)?;
+    /// Rules in the order in which they win; none asks for words 1 to 3 of a key.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn build(rules: &[Match]) -> Result<Self, NotCrossed> {
+        let (conditions, parts) = Conditions::of(rules).ok_or(NotCrossed::Conditions)?;
         let words = words(rules.len());
         let half = |shift: u32| {
             let here = rules.iter().zip(0..).filter(|(rule, _)| rule.mask().0[0] != 0);
@@ -94,17 +114,19 @@ impl Cross {
             };
             Classes::of(here.map(of), words)
         };
-        let (source, sources) = Address::new(half(48)?, half(32)?)?;
-        let (destination, destinations) = Address::new(half(16)?, half(0)?)?;
+        let address = |shift: u32| Address::new(half(shift + 16)?, half(shift)?);
+        let (source, sources) = address(32).ok_or(NotCrossed::TooLarge)?;
+        let (destination, destinations) = address(0).ok_or(NotCrossed::TooLarge)?;
         let of_address = destinations.len();
         let mut numbers = Numbers::new(&parts, &conditions);
         rules.iter().zip(0..).filter(|(rule, _)| rule.mask().0[0] == 0).for_each(|(_, i)| numbers.add(i));
         let everywhere = std::mem::take(&mut numbers.list);
         if everywhere.len() > MOST_EVERYWHERE {
-            return None;
+            return Err(NotCrossed::Everywhere);
         }
-        let product = Product::of([sources, destinations], &everywhere, &mut numbers)?;
-        Some(Cross {
+        let product =
+            Product::of([sources, destinations], &everywhere, &mut numbers).ok_or(NotCrossed::TooLarge)?;
+        Ok(Cross {
             source,
             destination,
             services: product.services,

@@ -5,8 +5,8 @@
 //! rules that have come since, those over IPv6 addresses --> a tuple space of their own, asked for every key (the latter: for those that are IPv6)
 //! ```
 
-use super::Cross;
 use super::block::NO_RULE;
+use super::{Cross, NotCrossed};
 use crate::key::{Field, IPV6, Key};
 use crate::rule::{Match, Rank, Rule, RuleId};
 use crate::tuple::{Grouping, TupleSpace};
@@ -65,9 +65,11 @@ fn is_ipv6(key: &Key) -> bool {
 }
 
 impl Crossed {
-    /// The rules of a tuple space. `None`: the cross-product would be too large, has too many [conditions](super), or a rule asks for some bits of an IPv6
-    /// address and not for the ethertype.
-    pub fn build(space: &TupleSpace) -> Option<Self> {
+    /// The rules of a tuple space.
+    ///
+    /// # Errors
+    /// Why there is none: see [`NotCrossed`].
+    pub fn build(space: &TupleSpace) -> Result<Self, NotCrossed> {
         let mut beside = TupleSpace::new(Grouping::Merged);
         let (mut rules, mut matches) = (Vec::new(), Vec::new());
         for (id, rule) in space.rules() {
@@ -76,14 +78,14 @@ impl Crossed {
                 continue;
             }
             if rule.matches.mask().0[1..4].iter().any(|&word| word != 0) {
-                return None;
+                return Err(NotCrossed::AnyEtherType);
             }
             rules.push((Rank::new(rule.priority, id), rule.matches));
             matches.push(rule.matches);
         }
         let ranks = rules.iter().map(|&(rank, _)| rank).collect();
         let base = Arc::new(Base { cross: Cross::build(&matches)?, rules });
-        Some(Crossed { base, ranks, gone: 0, beside: beside.settled(), came: 0 })
+        Ok(Crossed { base, ranks, gone: 0, beside: beside.settled(), came: 0 })
     }
 
     /// The same, if there are [`LEAST`] rules, and its lookups touch fewer lines than the tuple space's do, for packets of a sample of the rules.
@@ -96,7 +98,7 @@ impl Crossed {
         if space.len() < LEAST || tuples <= 5 * sample.len() {
             return None;
         }
-        let crossed = Crossed::build(space)?;
+        let crossed = Crossed::build(space).ok()?;
         let lines: usize = sample.iter().map(|key| crossed.lines(key)).sum();
         (lines < tuples).then_some(crossed)
     }

@@ -41,7 +41,7 @@ mod simd;
 #[cfg(test)]
 mod tests;
 
-pub use build::{MOST_BLOCKS, MOST_EVERYWHERE, MOST_LISTS};
+pub use build::{MOST_BLOCKS, MOST_EVERYWHERE, MOST_LISTS, NotCrossed};
 pub use class::MOST_PAIRS;
 pub use condition::MOST_CONDITIONS;
 pub use crossed::{Crossed, LEAST};

@@ -1,6 +1,6 @@
 //! What the [suite](crate::suite) does not reach: bounds, and changes that put a rule back.
 
-use super::{Crossed, MOST_CONDITIONS, MOST_EVERYWHERE};
+use super::{Crossed, MOST_CONDITIONS, MOST_EVERYWHERE, NotCrossed};
 use crate::key::{Field, Key};
 use crate::oracle::Oracle;
 use crate::rule::{Match, Rank, Rule, RuleId, Side};
@@ -46,8 +46,8 @@ fn sets_are_taken_or_refused_by_what_they_ask_for() {
         let crossed = Crossed::build(&space(&set));
         // Conditions without end; masks without end; nothing but ranges, for every packet.
         let refused = matches!(shape, Shape::OpenFlow | Shape::Masks | Shape::Ranges);
-        assert!(crossed.is_none() == refused || shape == Shape::Mixed, "{shape:?}");
-        if let Some(crossed) = crossed {
+        assert!(crossed.is_err() == refused || shape == Shape::Mixed, "{shape:?}");
+        if let Ok(crossed) = crossed {
             compare(&crossed, &set, &keys(&rules, 5));
         }
     }
@@ -124,18 +124,18 @@ fn rules_that_no_packet_gets_to_are_in_no_list() {
 }
 
 #[test]
-fn what_is_beyond_the_bounds_is_refused() {
-    let made = |matches: &mut dyn Iterator<Item = Match>| {
+fn what_is_beyond_the_bounds_is_refused_by_what_it_is() {
+    let refused = |matches: &mut dyn Iterator<Item = Match>| {
         let rules = in_order(matches);
-        Crossed::build(&space(&RuleSet::from_list(&rules))).is_some()
+        Crossed::build(&space(&RuleSet::from_list(&rules))).err()
     };
     let tos = |i: usize| Match::any().exact(Field::Tos, i as u128);
     let of = |i: usize| tos(i).exact(Field::Ipv4Source, i as u128);
-    assert!(made(&mut (0..MOST_CONDITIONS).map(of)));
-    assert!(!made(&mut (0..=MOST_CONDITIONS).map(of)));
+    assert_eq!(refused(&mut (0..MOST_CONDITIONS).map(of)), None);
+    assert_eq!(refused(&mut (0..=MOST_CONDITIONS).map(of)), Some(NotCrossed::Conditions));
     let port = |i: usize| Match::any().exact(Field::DestinationPort, i as u128);
-    assert!(made(&mut (0..MOST_EVERYWHERE).map(port)));
-    assert!(!made(&mut (0..=MOST_EVERYWHERE).map(port)));
+    assert_eq!(refused(&mut (0..MOST_EVERYWHERE).map(port)), None);
+    assert_eq!(refused(&mut (0..=MOST_EVERYWHERE).map(port)), Some(NotCrossed::Everywhere));
     // Hosts whose rules nobody gets to: there is one list, and for each pair of them all rules of their networks are looked at.
     let networks = Match::any().prefix(Field::Ipv4Source, 0, 1).prefix(Field::Ipv4Destination, 0, 1);
     let behind = |ports: u16, hosts: u32| {
@@ -144,11 +144,11 @@ fn what_is_beyond_the_bounds_is_refused() {
         let hosts = (0..hosts).flat_map(move |i| sides.map(|side| Match::any().exact(side, i.into())));
         std::iter::once(networks).chain(ports).chain(hosts)
     };
-    assert!(made(&mut behind(40, 200)));
-    assert!(!made(&mut behind(400, 1800)));
+    assert_eq!(refused(&mut behind(40, 200)), None);
+    assert_eq!(refused(&mut behind(400, 1800)), Some(NotCrossed::TooLarge));
     // Bits of an IPv6 address of packets that may be anything.
     let some = Match::any().exact(Field::Ipv6Destination, 7).masked(Field::EtherType, 0, 0);
-    assert!(!made(&mut std::iter::once(some)));
+    assert_eq!(refused(&mut std::iter::once(some)), Some(NotCrossed::AnyEtherType));
 }
 
 #[test]

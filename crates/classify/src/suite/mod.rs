@@ -108,7 +108,7 @@ impl Case {
                     crossed.iter_mut().for_each(|crossed| crossed.remove(id, &rule));
                 }
                 Step::Remove(_) => {}
-                Step::Cross => crossed = Crossed::build(&space),
+                Step::Cross => crossed = Crossed::build(&space).ok(),
                 Step::Look(seed) => look(&set, &space, crossed.as_ref(), *seed)?,
             }
         }

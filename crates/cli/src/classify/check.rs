@@ -10,7 +10,7 @@ use tidemill_classify::live::LiveRules;
 use tidemill_classify::oracle::Oracle;
 use tidemill_classify::suite::{Rng, check_mask, flipped};
 use tidemill_classify::text::{Header, TextRule, in_order};
-use tidemill_classify::{Crossed, Field, Grouping, Key, Rank, Rule, RuleId, RuleSet, TupleSpace};
+use tidemill_classify::{Crossed, Field, Grouping, Key, NotCrossed, Rank, Rule, RuleId, RuleSet, TupleSpace};
 use tidemill_lookup::qsbr::Domain;
 
 /// Wrong answers that are shown, per check.
@@ -257,12 +257,15 @@ impl<'a> Checker<'a> {
         self.report(stage)
     }
 
-    /// Every header by a cross-product, with vectors and without, if the set can be made into one; whether it can.
-    pub(super) fn cross(&mut self) -> Result<bool> {
+    /// Every header by a cross-product, with vectors and without, if the set can be made into one; why it cannot.
+    pub(super) fn cross(&mut self) -> Result<Option<NotCrossed>> {
         let mut stage = Stage::new(Crossed::NAME, "lookup");
         let space = TupleSpace::build(&self.set, Grouping::Merged);
         let start = Instant::now();
-        let Some(crossed) = Crossed::build(&space) else { return Ok(false) };
+        let crossed = match Crossed::build(&space) {
+            Ok(crossed) => crossed,
+            Err(why) => return Ok(Some(why)),
+        };
         let built = start.elapsed().as_secs_f64();
         let mut lines = 0;
         let mut found = vec![Rank::NONE; self.keys.len()];
@@ -282,7 +285,7 @@ impl<'a> Checker<'a> {
             stage.shape.insert(name.into(), json::significant(value).into());
         }
         self.report(stage)?;
-        Ok(true)
+        Ok(None)
     }
 
     /// Masks: headers that agree in them are decided alike.

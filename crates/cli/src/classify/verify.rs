@@ -4,7 +4,7 @@
 use super::check::{Checker, Set, Tally};
 use crate::json::{self, Verified};
 use crate::tables::check_input;
-use crate::usage;
+use crate::usage::{Usage, complain, one_line, usage};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use tidemill_classify::{Grouping, suite};
 #[derive(Args)]
 #[command(
     after_help = "A rule: `@192.0.2.0/24 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF [flags/mask]`, the first line wins. A header: `src dst sport dport proto \
-    [line of the first match on these five, from 0; -1: none]`.\nEnds with {\"v\":1,\"checked\":N,\"wrong\":0,\"seconds\":S}; exit status 1 if an answer is wrong, 2 if a file is.\n\n\
+    [line of the first match on these five, from 0; -1: none]`.\nEnds with {\"v\":1,\"checked\":N,\"wrong\":0,\"seconds\":S}; exit status 1 if an answer is wrong, 2 if a file is (of --data the other sets are verified \
+    all the same).\n\n\
     Examples:\n  tidemill classify verify --rules acl1.rules.zst --trace acl1.trace.zst --json\n  tidemill classify verify --data rules/"
 )]
 pub(crate) struct Verify {
@@ -59,9 +60,17 @@ enum Structure {
 
 pub(super) fn run(args: &Verify) -> Result<bool> {
     let start = Instant::now();
-    let mut tally = Tally::default();
-    for (rules, trace) in args.files()? {
-        args.one(&rules, trace.as_deref(), &mut tally)?;
+    let (mut tally, mut unread) = (Tally::default(), 0);
+    let files = args.files()?;
+    for (rules, trace) in &files {
+        match args.one(rules, trace.as_deref(), &mut tally) {
+            // One of a folder's files is no reason to leave the others out.
+            Err(error) if args.data.is_some() && error.is::<Usage>() => {
+                complain(format_args!("tidemill: {}", one_line(&error)));
+                unread += 1;
+            }
+            done => done?,
+        }
     }
     let verified = Verified {
         v: json::VERSION,
@@ -73,6 +82,15 @@ pub(super) fn run(args: &Verify) -> Result<bool> {
         json::print(&verified)?;
     } else {
         println!("{} checked, {} wrong, {:.1} s", verified.checked, verified.wrong, verified.seconds);
+    }
+    if unread > 0 {
+        let all = files.len();
+        let what = format!("{unread} of {all} rule sets could not be read; the others were verified");
+        // A wrong answer is worse, and has the status.
+        if tally.wrong == 0 {
+            return Err(usage(what));
+        }
+        complain(format_args!("tidemill: {what}"));
     }
     Ok(tally.wrong == 0)
 }
@@ -124,9 +142,11 @@ impl Verify {
                 checker.changes(grouping, self.changes)?;
             }
             let asked = self.structures.contains(&Structure::Cross);
-            if (asked || self.structures.is_empty()) && !checker.cross()? && asked {
-                let why = "it would be too large, or its rules have too many conditions";
-                crate::usage::complain(format_args!("tidemill: {name}: no cross-product is made: {why}"));
+            if (asked || self.structures.is_empty())
+                && let Some(why) = checker.cross()?
+                && asked
+            {
+                complain(format_args!("tidemill: {name}: no cross-product is made: {why}"));
             }
         }
         Ok(())

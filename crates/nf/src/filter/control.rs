@@ -268,17 +268,22 @@ pub struct Prepared {
     rules: Rules,
 }
 
-/// Reads a file of text whose first wrong byte is named.
+/// Reads a file of text whose first wrong byte is named. Zeros are what a loss of power, or a copy that was cut, leaves.
 fn read_text(path: &Path, most: u64) -> Result<String, FilterError> {
     let file = path.display().to_string();
     let io = |error| FilterError::File { file: file.clone(), error };
     let bytes = tidemill_archive::read_whole(path, most).map_err(io)?;
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let before = error.as_bytes().get(..at).unwrap_or_default();
+    let wrong = |before: &[u8], what: &str| {
         let line = before.iter().filter(|byte| **byte == b'\n').count() as u32 + 1;
         let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() as u32 + 1;
-        FilterError::Rules { file: file.clone(), error: RuleError::new(line, column, "this is no UTF-8") }
+        FilterError::Rules { file: file.clone(), error: RuleError::new(line, column, what) }
+    };
+    if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+        return Err(wrong(&bytes[..at], "a byte of zero: this is no text, or was not written to its end"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        wrong(error.as_bytes().get(..at).unwrap_or_default(), "this is no UTF-8")
     })
 }
 

@@ -24,7 +24,7 @@ use crate::filter::sets::{AddressSet, Sets};
 use crate::filter::settings::Times;
 use crate::filter::tcp::opens;
 use crate::filter::text::{
-    Action, Direction, Ends, Flags, Host, Network, Rule, RuleError, Ruleset, protocol_name,
+    Action, Direction, Ends, Flags, Host, Network, Rule, RuleError, Ruleset, protocol_name, short,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -396,7 +396,7 @@ impl<A: Copy> Asked<A> {
 }
 
 fn no_interface(name: &str) -> String {
-    format!("there is no interface {name:?}")
+    format!("there is no interface {:?}", short(name))
 }
 
 struct Expand {

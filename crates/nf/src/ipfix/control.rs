@@ -77,38 +77,53 @@ struct Way {
     news: Option<String>,
 }
 
+/// A socket of the collector's family, of no address yet.
+fn bind(collector: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match collector {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
 impl Way {
     fn new(collector: SocketAddr) -> Result<Self, IpfixError> {
-        let failed = |error| IpfixError::Socket { collector, error };
-        let any: SocketAddr = match collector {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(any).map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
+        let socket = bind(collector).map_err(|error| IpfixError::Socket { collector, error })?;
         Ok(Way { socket, collector, is_open: false, asked_ms: None, news: None })
     }
 
-    /// Looks for one, if it is time.
-    fn ask(&mut self, now_ms: u64) {
+    /// Looks for one, if it is time; whether there is another now, by which the collector has been told nothing.
+    fn ask(&mut self, now_ms: u64) -> bool {
         let is_early = |asked_ms| now_ms.saturating_sub(asked_ms) < AGAIN_MS;
-        if self.is_open || self.asked_ms.is_some_and(is_early) {
-            return;
+        if self.asked_ms.is_some_and(is_early) {
+            return false;
         }
         let (is_first, collector) = (self.asked_ms.replace(now_ms).is_none(), self.collector);
-        match self.socket.connect(collector) {
-            Ok(()) => {
-                self.is_open = true;
-                self.news =
-                    (!is_first).then(|| format!("ipfix.collector: {collector}: there is a route now"));
-            }
-            Err(error) if is_first => {
+        // A connected socket keeps the address that it was given, even if that is ours no longer: which one it would be now, only another one shows.
+        let Ok(socket) = bind(collector) else { return false };
+        if let Err(error) = socket.connect(collector) {
+            if is_first || self.is_open {
                 self.news = Some(format!(
                     "warning: ipfix.collector: {collector}: {error}: a route is looked for every second, and flows are counted as unsent until there is one"
                 ));
             }
-            Err(_) => {}
+            self.is_open = false;
+            return false;
         }
+        let [old, new] = [&self.socket, &socket].map(|socket| socket.local_addr().map(|at| at.ip()).ok());
+        if self.is_open {
+            let (Some(old), Some(new)) = (old, new) else { return false };
+            if old == new {
+                return false;
+            }
+            self.news = Some(format!("ipfix.collector: {collector}: told from {new} now, no longer {old}"));
+        } else if !is_first {
+            self.news = Some(format!("ipfix.collector: {collector}: there is a route now"));
+        }
+        (self.socket, self.is_open) = (socket, true);
+        true
     }
 
     fn send(&self, message: &[u8]) -> io::Result<()> {
@@ -125,6 +140,11 @@ impl std::fmt::Debug for IpfixControl {
     }
 }
 
+/// Whether it is a group within a machine or a link (RFC 4291, section 2.7): of which, the address does not say.
+fn is_multicast_of_a_link(ip: Ipv6Addr) -> bool {
+    ip.is_multicast() && matches!(ip.segments()[0] & 0xf, 1 | 2)
+}
+
 /// Checks a section; returns where the collector is.
 ///
 /// # Errors
@@ -135,12 +155,16 @@ pub(crate) fn check(section: &IpfixSection) -> Result<SocketAddr, IpfixError> {
     let Ok(address) = collector.parse::<SocketAddr>() else {
         return wrong("collector", format!("{collector:?}: give address and port, as \"192.0.2.1:4739\""));
     };
-    let ip = address.ip();
-    if address.port() == 0 || ip.is_unspecified() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+    let is_nobody = match address.ip() {
+        // RFC 1122, section 3.2.1.3; class E with the broadcast address.
+        IpAddr::V4(ip) => ip.octets()[0] == 0 || ip.octets()[0] >= 240,
+        IpAddr::V6(ip) => ip.is_unspecified(),
+    };
+    if address.port() == 0 || is_nobody {
         return wrong("collector", format!("{collector:?}: nobody can be there"));
     }
     if let SocketAddr::V6(address) = address
-        && address.ip().is_unicast_link_local()
+        && (address.ip().is_unicast_link_local() || is_multicast_of_a_link(*address.ip()))
         && address.scope_id() == 0
     {
         let with = format!("[{}%2]:{}", address.ip(), address.port());
@@ -213,7 +237,9 @@ impl IpfixControl {
     pub fn poll(&mut self, now_ms: u64) -> bool {
         let ignored = self.ignored();
         let IpfixControl { exporter, queue, way, .. } = self;
-        way.iter_mut().for_each(|way| way.ask(now_ms));
+        if way.as_mut().is_some_and(|way| way.ask(now_ms)) {
+            exporter.begin_anew();
+        }
         // As many as can wait: what comes meanwhile is for the next time.
         let mut left = WAITING;
         let next = || {
@@ -230,7 +256,9 @@ impl IpfixControl {
         let IpfixControl { exporter, queue, way, .. } = self;
         // Now it may take its time.
         if let Some(way) = way {
-            way.ask(now_ms);
+            if way.ask(now_ms) {
+                exporter.begin_anew();
+            }
             let _ = way.socket.set_nonblocking(false);
         }
         let mut rest = rest.into_iter();
@@ -314,6 +342,70 @@ mod tests {
         let mut room = [0; 9];
         let length = there.recv(&mut room).unwrap();
         assert_eq!(&room[..length], b"told");
+    }
+
+    /// Moves a control's way to an address that is not the one that the system would take, as if that had changed.
+    fn move_away(way: &mut Way) {
+        way.socket = UdpSocket::bind("127.0.0.2:0").unwrap();
+        way.socket.connect(way.collector).unwrap();
+    }
+
+    #[test]
+    fn an_address_of_ours_that_changes_is_followed_and_templates_come_again() {
+        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+        there.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let collector = there.local_addr().unwrap();
+        let section = IpfixSection { collector: collector.to_string(), ..IpfixSection::default() };
+        let mut control = IpfixControl::new(&section, 1, true).unwrap();
+        assert!(control.poll(5000) && !control.poll(5500));
+        let mut room = [0; 2000];
+        let (length, from) = there.recv_from(&mut room).unwrap();
+        assert_eq!(from.ip().to_string(), "127.0.0.1");
+        // Set 2 is of templates (RFC 7011, section 3.3.2).
+        assert!(length > 20 && room[16..18] == [0, 2], "{:?}", &room[..20]);
+        move_away(control.way.as_mut().unwrap());
+        assert!(!control.poll(5999), "it is asked once a second");
+        assert!(control.poll(6000), "who gets them from another address knows no templates");
+        let news = control.news().unwrap();
+        assert!(news.ends_with(": told from 127.0.0.1 now, no longer 127.0.0.2"), "{news}");
+        let (length, from) = there.recv_from(&mut room).unwrap();
+        assert_eq!(from.ip().to_string(), "127.0.0.1");
+        assert!(length > 20 && room[16..18] == [0, 2], "{:?}", &room[..20]);
+        assert!(!control.poll(7000), "the same address: nothing is new");
+        assert_eq!(control.news(), None);
+    }
+
+    #[test]
+    fn a_way_that_is_lost_is_said_and_looked_for_again() {
+        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut way = Way::new(there.local_addr().unwrap()).unwrap();
+        assert!(way.ask(0) && way.news.is_none());
+        way.collector = NOWHERE.parse().unwrap();
+        assert!(!way.ask(1000) && !way.ask(2000));
+        assert!(way.news.take().unwrap().starts_with("warning: ipfix.collector: 127.255.255.255:4739: "));
+        assert_eq!(way.send(b"lost").unwrap_err().kind(), io::ErrorKind::NotConnected);
+        assert!(!way.ask(3000));
+        assert_eq!(way.news, None, "once is enough");
+        way.collector = there.local_addr().unwrap();
+        assert!(way.ask(4000));
+        assert!(way.news.take().unwrap().ends_with(": there is a route now"));
+    }
+
+    #[test]
+    fn collectors_that_nobody_is_at_are_refused() {
+        let refused = |collector: &str| {
+            let section = IpfixSection { collector: collector.into(), ..IpfixSection::default() };
+            check(&section).err().map(|error| error.to_string())
+        };
+        for nobody in ["240.0.0.1:4739", "255.255.255.255:4739", "0.0.0.5:4739", "[::]:4739", "192.0.2.1:0"] {
+            assert!(refused(nobody).unwrap().ends_with("nobody can be there"), "{nobody}");
+        }
+        for unsaid in ["[fe80::1]:4739", "[ff02::1]:4739", "[ff01::1]:4739"] {
+            assert!(refused(unsaid).unwrap().contains("on which link? give its number"), "{unsaid}");
+        }
+        for good in ["239.1.2.3:4739", "[ff02::1%1]:4739", "[ff05::1]:4739", "192.0.2.1:4739"] {
+            assert_eq!(refused(good), None, "{good}");
+        }
     }
 
     /// Packets flow whether anybody is told of them or not.

@@ -89,6 +89,11 @@ impl Exporter {
         (self.messages, self.message_bytes)
     }
 
+    /// Whoever takes messages from now on knows no templates yet: the next message begins with them.
+    pub fn begin_anew(&mut self) {
+        self.told_ms = None;
+    }
+
     /// Sends what it has: `next` gives records until there are none, `send` takes messages. `ignored` packets and bytes were not metered. Returns
     /// whether there was anything. If `send` would block, that message is kept, and sent first the next time.
     pub fn run(

@@ -602,6 +602,29 @@ fn no_list_is_the_file_that_is_written_for_handover() {
     );
 }
 
+/// What a loss of power leaves of a table's file is told by a line, whatever its size.
+#[test]
+fn a_table_file_of_zeros_or_without_lines_is_refused_in_few_words() {
+    use tidemill_nf::filter::{FilterFiles, FilterSection};
+    let folder = tempfile::tempdir().unwrap();
+    let (rules, table) = (folder.path().join("rules"), folder.path().join("bad.txt"));
+    std::fs::write(&rules, "table <bad> file \"bad.txt\"\npass all\n").unwrap();
+    let section = FilterSection { rules: Some(rules.clone()), ..FilterSection::default() };
+    let error = || FilterFiles::read(&section).unwrap_err().to_string();
+    let zero = "a byte of zero: this is no text, or was not written to its end";
+    for (bytes, says) in [
+        (vec![0; 4 << 20], format!("line 1, column 1: {zero}")),
+        (b"192.0.2.1\n198.51.\0\0\0\n\xff\n".to_vec(), format!("line 2, column 8: {zero}")),
+        (vec![b'9'; 4 << 20], format!("line 1, column 1: \"{}...\" is not an IPv4 address", "9".repeat(60))),
+        (b"192.0.2.1\n\xff".to_vec(), "line 2, column 1: this is no UTF-8".into()),
+    ] {
+        std::fs::write(&table, bytes).unwrap();
+        assert_eq!(error(), format!("{}: {says}", table.display()));
+    }
+    std::fs::write(&rules, "pass all\n\0").unwrap();
+    assert_eq!(error(), format!("{}: line 2, column 1: {zero}", rules.display()));
+}
+
 /// A link that comes and goes is nothing to rules: they stay what they were, with what they have counted.
 #[test]
 fn rules_are_made_anew_where_interfaces_have_other_names_or_vrfs_only() {

@@ -203,7 +203,7 @@ pub(super) fn build(
         Kind::TupleMergeScalar => Box::new(Scalar(TupleSpace::build(rules, Grouping::Merged))),
         Kind::Cross | Kind::CrossScalar => {
             let space = TupleSpace::build(rules, Grouping::Merged);
-            let Some(crossed) = Crossed::build(&space) else { return Ok(None) };
+            let Ok(crossed) = Crossed::build(&space) else { return Ok(None) };
             Box::new(Cross { crossed, space, scalar: kind == Kind::CrossScalar })
         }
         Kind::Cuckoo => {

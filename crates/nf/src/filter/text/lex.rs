@@ -44,7 +44,7 @@ impl Token {
 }
 
 /// The beginning of what may be long; on one line.
-pub(super) fn short(text: &str) -> String {
+pub(in crate::filter) fn short(text: &str) -> String {
     let plain = |c: char| if is_plain(c) { c } else { '?' };
     let mut short: String = text.chars().take(40).map(plain).collect();
     if text.chars().nth(40).is_some() {

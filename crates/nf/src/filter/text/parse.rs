@@ -267,7 +267,9 @@ impl File {
             }
         }
         if value.is_empty() {
-            return Err(at.error(format!("the macro {name} is nothing: give it a value, or leave it out")));
+            return Err(
+                at.error(format!("the macro {} is nothing: give it a value, or leave it out", short(name)))
+            );
         }
         self.macros.insert(name.to_owned(), value);
         Ok(())
@@ -578,6 +580,7 @@ impl File {
     fn finish(self) -> Result<Ruleset, RuleError> {
         let missing = self.sets.iter().filter_map(|(name, (_, place))| Some((place.as_ref()?, name)));
         if let Some((place, name)) = missing.min_by_key(|(place, _)| (place.line, place.column)) {
+            let name = short(name);
             return Err(place.error(format!("there is no table <{name}>: write `table <{name}> persist`")));
         }
         Ok(self.set)

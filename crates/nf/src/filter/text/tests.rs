@@ -134,6 +134,30 @@ fn files_of_addresses() {
 }
 
 #[test]
+fn of_what_is_long_the_beginning_is_said() {
+    let long = "9".repeat(1 << 20);
+    for text in [&long, &format!("::{long}"), &format!("192.0.2.0/{long}"), &format!("192.0.2.1 {long}x")] {
+        let said = read_set(text, &mut Vec::new()).unwrap_err().to_string();
+        assert!(said.contains("999...") && said.len() < 200, "{} bytes", said.len());
+    }
+    let long = "a".repeat(1 << 20);
+    for text in [
+        format!("pass to <{long}>"),
+        format!("{long} = \"\""),
+        format!("pass to {long}"),
+        format!("pass to ${long}"),
+        format!("pass {long}"),
+        format!("table <t> {{ {long} }}"),
+        format!("pass proto {long}"),
+        format!("pass proto tcp to any port {long}"),
+        format!("set {long}"),
+    ] {
+        let said = said(&text);
+        assert!(said.contains("aaa...") && said.len() < 300, "{}: {} bytes", &text[..20], said.len());
+    }
+}
+
+#[test]
 fn macros_do_not_grow_without_bound() {
     let mut text = String::from("a0 = \"1 1 1 1 1 1 1 1\"\n");
     for n in 1..20 {
