@@ -171,6 +171,32 @@ fn slow_renewals_of_a_few_senders_take_the_policy_from_nobody_else() {
     assert_eq!(around.counts.shown().after_deadline, 0);
 }
 
+/// Strangers of a hundred senders that have waited, each with ever new flows: none of these is known, but the senders are. Beside them a renewal, a newcomer, and a renewal of such a sender, every tenth millisecond.
+#[test]
+fn slow_questions_of_a_few_strangers_that_have_waited_leave_newcomers_their_part() {
+    let slow = |number: u32| Question {
+        flow: Addresses::V4 { src: number % 97, dst: number },
+        ..question(PATIENT, 0, true)
+    };
+    let (tickets, around) = ask(10, 3000, |number| match number % 100 {
+        20 => question(RENEWAL, number % 97, false),
+        40 => question(RENEWAL, 1 << 24 | number, false),
+        60 => question(FRESH, 1 << 24 | number, false),
+        _ => slow(number),
+    });
+    let after = || tickets.iter().filter(|ticket| ticket.asked_ns >= 1000 * MS);
+    let others = || after().filter(|ticket| ticket.question.destination_port == 80);
+    assert_eq!(others().count(), 600);
+    for ticket in others() {
+        // A newcomer is asked about at his first try, and who is doubted as a stranger keeps what he has been granted.
+        assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
+    }
+    assert!(after().all(|ticket| ticket.failure() != Some(Failure::QueueFull)));
+    let timeouts = failed(&tickets, Failure::Timeout);
+    assert!(timeouts >= 500 && failed(&tickets, Failure::Late) >= 1000, "{timeouts} asked");
+    assert_eq!(around.counts.shown().after_deadline, 0);
+}
+
 /// Nobody of whom a renewal is slow has asked before. Then renewals have to wait, but strangers do not.
 #[test]
 fn slow_renewals_of_ever_new_senders_leave_strangers_their_part() {
