@@ -235,7 +235,7 @@ impl fmt::Display for Notice {
                 let s = ns as f64 / 1e9;
                 write!(
                     f,
-                    "the clock of grantor {grantor} is {s:.1} s {side} ours, or its decisions were held up: they do not count; set both clocks right and start again what had the wrong one, or raise \
+                    "the clock of grantor {grantor} is {s:.1} s {side} ours, or its decisions were held up: they do not count; set both clocks right and start again what had the wrong one; where they were held up raise \
                      gatekeeper.clock_s"
                 )
             }

@@ -91,7 +91,7 @@ impl Failure {
 
     /// Whether nobody has judged the flow: then nothing is decided about it, whatever the fail-safe says, and it goes on asking.
     pub fn is_unjudged(self) -> bool {
-        matches!(self, Failure::Late | Failure::QueueFull)
+        matches!(self, Failure::Resting | Failure::Late | Failure::QueueFull)
     }
 }
 

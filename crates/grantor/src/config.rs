@@ -26,9 +26,10 @@ pub struct PolicySection {
     /// Questions that are answered in one call of the script. 1 to 256.
     pub batch: usize,
     /// Milliseconds that a packet waits for its answer, half of them for its turn; then it is dropped undecided, and its flow goes on asking. 1 to 10,000.
+    /// Longer wants a longer `queue`: where more come in half of it than that has room for, strangers find none.
     pub wait_ms: u32,
     /// Packets of one worker that may wait for answers. 1 to 65,536. An eighth of them can only be renewals, and
-    /// another eighth only these and flows that ask again after half a second or more.
+    /// another eighth only these and flows that ask again after half a second or more. To be raised with `wait_ms`: it is to have room for what comes in half of that.
     pub queue: usize,
     /// What is answered where the policy fails. Not to flows that ask for renewal: they keep their grant until it expires. Nor where it was not asked, or did not answer, in
     /// time: nothing is decided then.

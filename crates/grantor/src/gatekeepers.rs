@@ -64,7 +64,7 @@ impl Refused {
                 let side = if behind_ns < 0 { "ahead of" } else { "behind" };
                 let s = behind_ns.unsigned_abs() as f64 / 1e9;
                 format!(
-                    "{refused}: its clock is {s:.1} s {side} ours, or they were held up: set both clocks right and start again what had the wrong one, or raise grantor.clock_s"
+                    "{refused}: its clock is {s:.1} s {side} ours, or they were held up: set both clocks right and start again what had the wrong one; where they were held up raise grantor.clock_s"
                 )
             }
             Refused::Beyond => format!(

@@ -164,6 +164,11 @@ fn nobody(range: &Range) -> Option<&'static str> {
         _ if range.v4().is_some_and(|(_, last)| last == u32::MAX) => {
             Some("the broadcast address is one of them")
         }
+        IpAddr::V4(address) if address.is_link_local() => Some("link-local addresses, which none has"),
+        IpAddr::V6(address) if address.is_unicast_link_local() => {
+            Some("link-local addresses, which none has")
+        }
+        IpAddr::V4(address) if address.octets()[0] >= 240 => Some("reserved addresses, which nobody has"),
         _ => None,
     }
 }
@@ -205,6 +210,9 @@ pub fn range(text: &str) -> Result<Range, String> {
     if let IpAddr::V6(v6) = address
         && let (Some(v4), Some(bits)) = (v6.to_ipv4_mapped(), bits.checked_sub(96))
     {
+        if bits == 0 {
+            return Err(format!("{text:?} is all of IPv4, in IPv6's form: give IPv4 prefixes"));
+        }
         return Err(format!("{text:?} is an IPv4 prefix in IPv6's form: give \"{v4}/{bits}\""));
     }
     Ok(range)
@@ -269,6 +277,22 @@ mod tests {
             (
                 "gatekeepers = [\"10.0.0.0/24\", \"ff02::/16\"]".into(),
                 "grantor.gatekeepers[1]: \"ff02::/16\": multicast addresses",
+            ),
+            (
+                "gatekeepers = [\"169.254.0.0/16\"]".into(),
+                "grantor.gatekeepers[0]: \"169.254.0.0/16\": link-local addresses",
+            ),
+            (
+                "gatekeepers = [\"fe80::/64\"]".into(),
+                "grantor.gatekeepers[0]: \"fe80::/64\": link-local addresses",
+            ),
+            (
+                "gatekeepers = [\"240.0.0.0/8\"]".into(),
+                "grantor.gatekeepers[0]: \"240.0.0.0/8\": reserved addresses",
+            ),
+            (
+                "gatekeepers = [\"::ffff:0:0/96\"]".into(),
+                "grantor.gatekeepers[0]: \"::ffff:0:0/96\" is all of IPv4",
             ),
             ("gatekeepers = [\"127.0.0.1/32\"]".into(), "grantor.gatekeepers[0]: \"127.0.0.1/32\": loopback"),
             (

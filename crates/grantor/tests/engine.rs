@@ -7,7 +7,7 @@ mod common;
 use common::{Place, TestClock, decide, question};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tidemill_grantor::policy::engine::REST_NS;
+use tidemill_grantor::policy::engine::{REST_LEAST_NS, REST_MOST_NS};
 use tidemill_grantor::{Decision, Engine, Failure, Fragment, Question, Surroundings};
 use tidemill_wire::flow::Addresses;
 
@@ -114,25 +114,56 @@ fn questions_of_one_signature_are_one_call() {
     );
 }
 
+/// Fills its memory for source 1, and keeps it full.
+const LEAK: &str = "kept = {}\nfunction decide(q)\n\
+    if string.byte(q.source, 4) == 1 then while true do table.insert(kept, table.create(50000, 1)) end end\n\
+    return granted { rate = 1 + #kept }\nend";
+
+/// What it answers to others at the beginning.
+const AT_FIRST: Decision =
+    Decision::Granted { rate_kib_s: 1, expire_s: 60, renew_ms: 45_000, step_ms: 1000, direct: false };
+
 #[test]
-fn a_spent_state_is_made_anew_at_most_once_a_second() {
+fn a_spent_state_is_made_anew_after_ten_times_what_that_took() {
+    const MS: u64 = 1_000_000;
     let place = Place::default();
-    let script = "kept = {}\nfunction decide(q)\n\
-        if string.byte(q.source, 4) == 1 then while true do table.insert(kept, table.create(50000, 1)) end end\n\
-        return granted { rate = 1 + #kept }\nend";
-    let mut engine = place.script(script, "memory_mib = 8").unwrap();
-    let ask = |engine: &mut Engine, now_ns, source| decide(engine, now_ns, &[question(source)])[0];
-    let (renew_ms, step_ms) = (45_000, 1000);
-    let one = Decision::Granted { rate_kib_s: 1, expire_s: 60, renew_ms, step_ms, direct: false };
-    assert_eq!(ask(&mut engine, 0, 1).failure, Some(Failure::Memory));
-    // At once, and the script has forgotten what filled the memory.
-    assert_eq!(ask(&mut engine, 1, 2).decision, one);
-    assert_eq!(ask(&mut engine, 2, 1).failure, Some(Failure::Memory));
-    // Again within a second: the fail-safe until it is over.
-    assert_eq!(ask(&mut engine, 3, 2).failure, Some(Failure::Resting));
-    assert_eq!(ask(&mut engine, REST_NS, 2).failure, Some(Failure::Resting));
-    assert_eq!(ask(&mut engine, REST_NS + 1, 2).decision, one);
-    assert_eq!(place.around.counts.shown().rebuilt, 2);
+    // What making it takes by the clock, and how long it is until the next.
+    for (took_ns, rest_ns) in [(0, REST_LEAST_NS), (5 * MS, 50 * MS), (150 * MS, REST_MOST_NS)] {
+        let mut engine = place.script(LEAK, "memory_mib = 8\ntime_ms = 10000").unwrap();
+        let mut ask = |now_ns, source, tick_ns| {
+            place.clock.tick_ns.store(tick_ns, Relaxed);
+            decide(&mut engine, now_ns, &[question(source)])[0]
+        };
+        assert_eq!(ask(0, 1, 0).failure, Some(Failure::Memory));
+        // At once, and the script has forgotten what filled the memory.
+        assert_eq!(ask(1, 2, took_ns).decision, AT_FIRST);
+        assert_eq!(ask(2, 1, 0).failure, Some(Failure::Memory));
+        // Again so soon: until it is over nobody is asked about, so nothing is decided.
+        for now_ns in [3, rest_ns] {
+            let answer = ask(now_ns, 2, 0);
+            assert_eq!((answer.failure, answer.decision), (Some(Failure::Resting), Decision::None));
+        }
+        assert_eq!(ask(rest_ns + 1, 2, took_ns).decision, AT_FIRST);
+        // It has lived for long enough.
+        let now_ns = 5 * REST_MOST_NS;
+        assert_eq!(ask(now_ns, 1, 0).failure, Some(Failure::Memory));
+        assert_eq!(ask(now_ns + 1, 2, took_ns).decision, AT_FIRST);
+        // The clock is set back.
+        assert_eq!(ask(now_ns + 2, 1, 0).failure, Some(Failure::Memory));
+        assert_eq!(ask(0, 2, took_ns).decision, AT_FIRST);
+    }
+    assert_eq!(place.around.counts.shown().rebuilt, 12);
+}
+
+#[test]
+fn who_is_behind_the_question_that_spent_the_state_is_not_judged() {
+    let place = Place::default();
+    let mut engine = place.script(LEAK, "memory_mib = 8").unwrap();
+    let answers = decide(&mut engine, 0, &[2, 1, 3, 4].map(question));
+    let declined = Decision::Declined { expire_s: 10 };
+    let got = answers.iter().map(|answer| (answer.decision, answer.failure)).collect::<Vec<_>>();
+    assert_eq!(got[..2], [(AT_FIRST, None), (declined, Some(Failure::Memory))]);
+    assert_eq!(got[2..], [(Decision::None, Some(Failure::Resting)); 2]);
 }
 
 #[test]

@@ -41,12 +41,13 @@ fn contained(name: &str, body: &str, failure: Failure) {
                 assert_eq!(answer.decision, Decision::Declined { expire_s: 10 }, "{name}");
                 assert!(!answer.forward);
             } else if answer.failure.is_some() {
-                // Those behind a spent state.
+                // Those behind a spent state, who were never asked about.
                 assert_eq!(
                     (failure, answer.failure),
-                    (Failure::Memory, Some(Failure::Memory)),
+                    (Failure::Memory, Some(Failure::Resting)),
                     "{name}, {at}"
                 );
+                assert_eq!((answer.decision, answer.forward), (Decision::None, false), "{name}, {at}");
                 assert!(at > 3, "{name}");
             } else {
                 assert!(matches!(answer.decision, Decision::Granted { rate_kib_s: 7, .. }), "{name}");

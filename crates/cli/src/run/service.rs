@@ -137,7 +137,7 @@ impl Service {
         drop(config);
         let ahead_ns = system_ns().wrapping_sub(now_ns()) as i64;
         let line = lock(&self.watched).clock(ahead_ns, most_s);
-        line.iter().for_each(|line| self.trouble.note(&role, &format!("warning: {line}")));
+        line.iter().for_each(|line| self.trouble.note(&role, line));
     }
 
     /// Of a SIGHUP's reload that waits for another its sender hears nothing.

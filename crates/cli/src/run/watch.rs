@@ -145,17 +145,19 @@ impl Watched {
         Some(line)
     }
 
-    /// What to say of the system's clock, once, where it is further ahead of that of our start, or behind it, than other machines' clocks may be.
+    /// What to say of the system's clock, once, where it is further ahead of that of our start, or behind it, than other machines' clocks may be; and where it is no longer.
     pub(super) fn clock(&mut self, ahead_ns: i64, most_s: u16) -> Option<String> {
         let is_set = ahead_ns.unsigned_abs() > u64::from(most_s) * 1_000_000_000;
         let was_set = std::mem::replace(&mut self.is_clock_set, is_set);
         let (s, side) = (ahead_ns.unsigned_abs() as f64 / 1e9, if ahead_ns < 0 { "back" } else { "forward" });
-        (is_set && !was_set).then(|| {
-            format!(
-                "the clock was set {side} by {s:.1} s since our start, or the machine was suspended: packets go by the clock of the start, and what others sign does not count, nor what we \
-                 do: start again, or set it as it was"
-            )
-        })
+        match (was_set, is_set) {
+            (false, true) => Some(format!(
+                "warning: the clock was set {side} by {s:.1} s since our start, or the machine was suspended: packets go by the clock of the start, and what others sign may not count, nor \
+                 what we do: start again, or set it as it was"
+            )),
+            (true, false) => Some(format!("the clock is within {most_s} s of that of our start again")),
+            _ => None,
+        }
     }
 
     /// What goes away and comes back is told of where it is noticed first ([`Devices`](super::devices::Devices)).
@@ -410,9 +412,11 @@ mod tests {
         let mut watched = Watched::default();
         let mut told = |ahead_ms: i64| watched.clock(ahead_ms * 1_000_000, 10);
         assert_eq!([told(0), told(10_000), told(-10_000)], [None, None, None]);
-        assert!(told(30_300).unwrap().starts_with("the clock was set forward by 30.3 s since our start"));
-        assert_eq!([told(30_300), told(31_000), told(9_000)], [None, None, None]);
-        assert!(told(-10_001).unwrap().starts_with("the clock was set back by 10.0 s since our start"));
+        assert!(told(30_300).unwrap().starts_with("warning: the clock was set forward by 30.3 s"));
+        assert_eq!([told(30_300), told(31_000)], [None, None]);
+        assert_eq!(told(9_000).unwrap(), "the clock is within 10 s of that of our start again");
+        assert_eq!(told(0), None);
+        assert!(told(-10_001).unwrap().starts_with("warning: the clock was set back by 10.0 s"));
         assert_eq!(told(-3_600_000), None);
     }
 

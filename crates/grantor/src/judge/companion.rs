@@ -1,17 +1,18 @@
 //! The thread that runs a worker's policy, and in which order it does.
 //!
 //! ```text
-//! ring --all that is there--> turns: renewals | strangers, 62 levels by DSCP | doubted renewals --a batch--> Engine --ring--> judge
-//!                               '-- who has waited for half of `wait_ms`: unasked, late --------------------------------^
+//! ring --all that is there--> turns: renewals | strangers, 61 levels by DSCP | doubted strangers | doubted renewals --a batch--> Engine --ring--> judge
+//!                               '-- who has waited for half of `wait_ms`: unasked, late ----------------------------------------------------^
 //! ```
-//! - **Three kinds share the time**, each in batches of its own: renewals, strangers, and renewals of senders at whose renewals the script has failed lately ([`Doubted`]). Of those that wait
-//!   that kind goes next which has had the least time. So while renewals are cheap each is next, and what others ask holds it up for one batch of theirs; and who asks for more than his part
+//! - **Four kinds share the time**, each in batches of its own: renewals, strangers, and each of these of senders at whose questions of the kind the script has failed lately ([`Doubted`]): two kinds, so that
+//!   who asks with somebody else's address takes nothing from what that one is granted. Of those that wait
+//!   that kind goes next which has had the least time, doubted ones a batch later. So while renewals are cheap each is next, and what others ask holds it up for one batch of theirs; and who asks for more than his part
 //!   takes nobody else's, be his questions as slow as they may.
 //! - **Strangers go by priority**: who has waited longest at his Gatekeeper, which is what a DSCP says, then in the order of asking. Each fourth is the one who has asked first of all: else
 //!   many who come again after a while would keep out whoever repeats what he asks faster, and so has never waited for long.
 //! - **Half of the wait is for the turn, the other half for the answer.** Where more is asked than can be answered, who is served is whoever has waited as long as one may: were that all of
 //!   `wait_ms`, each answer would be late, and the work for it lost.
-//!   Doubted renewals have no longer than a batch is to take: they lose least by it, and are not to fill the room.
+//!   Who is doubted has no longer than a batch is to take: he loses least by it, and is not to fill the room.
 //! - **If a batch takes more than a sixteenth of `wait_ms`, the next is smaller**, so that what is urgent does not wait for long behind what is slow. A policy that takes microseconds for a
 //!   question always has whole ones.
 
@@ -31,9 +32,10 @@ use tidemill_ip::queue::{LEVELS, PriorityQueue};
 
 /// It looks again after this long, whether it was woken or not.
 const NAP: Duration = Duration::from_millis(50);
-/// The levels of renewals and of doubted ones; strangers have those between them.
+/// The levels of renewals, of doubted ones, and of doubted strangers; other strangers have those between.
 const RENEWALS: u8 = LEVELS as u8 - 1;
-const DOUBTED: u8 = 0;
+const DOUBTED_RENEWALS: u8 = 0;
+const DOUBTED_STRANGERS: u8 = 1;
 /// Of so many strangers one is who has asked first of all.
 const FOR_FIRST: u32 = 4;
 /// One may wait for its turn for the wait divided by this,
@@ -64,10 +66,17 @@ pub(super) struct Given {
 enum Kind {
     Renewals,
     Strangers,
-    Doubted,
+    DoubtedRenewals,
+    DoubtedStrangers,
 }
 
-const KINDS: [Kind; 3] = [Kind::Renewals, Kind::Strangers, Kind::Doubted];
+const KINDS: [Kind; 4] = [Kind::Renewals, Kind::Strangers, Kind::DoubtedRenewals, Kind::DoubtedStrangers];
+
+impl Kind {
+    fn is_doubted(self) -> bool {
+        matches!(self, Kind::DoubtedRenewals | Kind::DoubtedStrangers)
+    }
+}
 
 /// A kind's part.
 #[derive(Debug, Clone, Copy)]
@@ -88,9 +97,10 @@ pub(super) struct Companion {
     wait_ns: u64,
     /// Those that are not in the ring any more.
     turns: PriorityQueue<Asked>,
-    doubted: Doubted,
+    doubted_renewals: Doubted,
+    doubted_strangers: Doubted,
     /// By kind.
-    shares: [Share; 3],
+    shares: [Share; 4],
     /// How many strangers have had their turn.
     strangers: u32,
     // Those of one batch.
@@ -117,19 +127,20 @@ pub(super) fn start(
 
 /// Where a stranger's question waits.
 fn level(question: &Question) -> u8 {
-    question.dscp.saturating_sub(1).clamp(DOUBTED + 1, RENEWALS - 1)
+    question.dscp.saturating_sub(1).clamp(DOUBTED_STRANGERS + 1, RENEWALS - 1)
 }
 
 /// At first nobody knows how slow a policy is; but who is doubted is known for that.
-fn shares(batch: usize) -> [Share; 3] {
-    KINDS.map(|kind| Share { most: if kind == Kind::Doubted { 1 } else { batch }, had_ns: 0 })
+fn shares(batch: usize) -> [Share; 4] {
+    KINDS.map(|kind| Share { most: if kind.is_doubted() { 1 } else { batch }, had_ns: 0 })
 }
 
-/// Whose turn it is: of the kinds that wait, that which has had the least time. Who does not wait saves nothing up.
-fn turn(shares: &mut [Share; 3], waits: [bool; 3]) -> Option<Kind> {
+/// Whose turn it is: of the kinds that wait, that which has had the least time, but who is doubted comes `behind_ns` later. Who does not wait saves nothing up.
+fn turn(shares: &mut [Share; 4], waits: [bool; 4], behind_ns: u64) -> Option<Kind> {
     let waiting = KINDS.into_iter().filter(|kind| waits[*kind as usize]);
-    let kind = waiting.min_by_key(|kind| shares[*kind as usize].had_ns)?;
-    let least_ns = shares[kind as usize].had_ns;
+    let least_ns = waiting.clone().map(|kind| shares[kind as usize].had_ns).min()?;
+    let late_ns = |kind: Kind| if kind.is_doubted() { behind_ns } else { 0 };
+    let kind = waiting.min_by_key(|kind| shares[*kind as usize].had_ns + late_ns(*kind))?;
     for (share, waits) in shares.iter_mut().zip(waits) {
         if !waits {
             share.had_ns = share.had_ns.max(least_ns);
@@ -158,7 +169,8 @@ impl Companion {
         let (given, answers) = rtrb::RingBuffer::new(bounds.queue);
         let batch = engine.policy().batch;
         let companion = Companion {
-            doubted: Doubted::new(engine.around().seed),
+            doubted_renewals: Doubted::new(engine.around().seed),
+            doubted_strangers: Doubted::new(engine.around().seed),
             engine,
             questions: asked,
             answers: given,
@@ -191,18 +203,13 @@ impl Companion {
     pub(super) fn round(&mut self) -> bool {
         if self.orders.swap(&mut self.engine).is_some() {
             self.shares = shares(self.engine.policy().batch);
-            self.doubted.forget();
+            self.doubted_renewals.forget();
+            self.doubted_strangers.forget();
         }
         while self.turns.len() < self.turns.capacity()
             && let Ok(asked) = self.questions.pop()
         {
-            let level = if !asked.question.is_renewal() {
-                level(&asked.question)
-            } else if self.doubted.has(asked.asked_ns, &asked.question.flow) {
-                DOUBTED
-            } else {
-                RENEWALS
-            };
+            let level = self.level(&asked);
             // There is room.
             let _ = self.turns.push(level, asked);
         }
@@ -216,10 +223,21 @@ impl Companion {
         true
     }
 
+    /// Where it waits for its turn.
+    fn level(&self, asked: &Asked) -> u8 {
+        let flow = &asked.question.flow;
+        if asked.question.is_renewal() {
+            let is_doubted = self.doubted_renewals.has(asked.asked_ns, flow);
+            return if is_doubted { DOUBTED_RENEWALS } else { RENEWALS };
+        }
+        let is_doubted = self.doubted_strangers.has(asked.asked_ns, flow);
+        if is_doubted { DOUBTED_STRANGERS } else { level(&asked.question) }
+    }
+
     /// Those whose answers would come too late are not asked. At each level they are the first.
     fn give_up(&mut self, now_ns: u64) {
         for level in 0..LEVELS as u8 {
-            let most_ns = self.wait_ns / if level == DOUBTED { FOR_BATCH } else { FOR_TURN };
+            let most_ns = self.wait_ns / if level <= DOUBTED_STRANGERS { FOR_BATCH } else { FOR_TURN };
             let is_over = |asked: &Asked| now_ns.saturating_sub(asked.asked_ns) >= most_ns;
             while self.turns.oldest(level).is_some_and(is_over) {
                 let Some(asked) = self.turns.take(level) else { break };
@@ -233,27 +251,34 @@ impl Companion {
         let level = match kind {
             Kind::Renewals => RENEWALS,
             Kind::Strangers => self.stranger()?,
-            Kind::Doubted => DOUBTED,
+            Kind::DoubtedRenewals => DOUBTED_RENEWALS,
+            Kind::DoubtedStrangers => DOUBTED_STRANGERS,
         };
         self.turns.take(level)
     }
 
     /// The level of the stranger whose turn it is.
     fn stranger(&mut self) -> Option<u8> {
-        let highest = self.turns.highest_below(RENEWALS).filter(|level| *level != DOUBTED)?;
+        let highest = self.turns.highest_below(RENEWALS).filter(|level| *level > DOUBTED_STRANGERS)?;
         self.strangers = self.strangers.wrapping_add(1);
         if !self.strangers.is_multiple_of(FOR_FIRST) {
             return Some(highest);
         }
         let number = |level: u8| self.turns.oldest(level).map(|asked| (asked.number, level));
-        (DOUBTED + 1..=highest).filter_map(number).min().map(|(_, level)| level)
+        (DOUBTED_STRANGERS + 1..=highest).filter_map(number).min().map(|(_, level)| level)
     }
 
     /// Asks about those whose turn it is.
     fn decide(&mut self, now_ns: u64) {
-        let strangers = self.turns.highest_below(RENEWALS).is_some_and(|level| level != DOUBTED);
-        let [renewals, doubted] = [RENEWALS, DOUBTED].map(|level| self.turns.oldest(level).is_some());
-        let Some(kind) = turn(&mut self.shares, [renewals, strangers, doubted]) else { return };
+        let strangers = self.turns.highest_below(RENEWALS).is_some_and(|level| level > DOUBTED_STRANGERS);
+        let waits = KINDS.map(|kind| match kind {
+            Kind::Renewals => self.turns.oldest(RENEWALS).is_some(),
+            Kind::Strangers => strangers,
+            Kind::DoubtedRenewals => self.turns.oldest(DOUBTED_RENEWALS).is_some(),
+            Kind::DoubtedStrangers => self.turns.oldest(DOUBTED_STRANGERS).is_some(),
+        });
+        let aim_ns = self.wait_ns / FOR_BATCH;
+        let Some(kind) = turn(&mut self.shares, waits, aim_ns) else { return };
         let most = self.shares[kind as usize].most;
         self.batch.clear();
         while self.batch.len() < most
@@ -269,12 +294,14 @@ impl Companion {
         for at in 0..self.batch.len() {
             let (asked, answer) = (self.batch[at], self.given.get(at).copied());
             let failure = answer.and_then(|answer| answer.failure);
-            if asked.question.is_renewal() && failure.is_some_and(Failure::is_of_script) {
-                self.doubted.add(now_ns, &asked.question.flow);
+            if failure.is_some_and(Failure::is_of_script) {
+                let is_renewal = asked.question.is_renewal();
+                let doubted =
+                    if is_renewal { &mut self.doubted_renewals } else { &mut self.doubted_strangers };
+                doubted.add(now_ns, &asked.question.flow);
             }
             self.give(&asked, answer);
         }
-        let aim_ns = self.wait_ns / FOR_BATCH;
         let (batch, distinct) = (self.engine.policy().batch, self.engine.distinct());
         let share = &mut self.shares[kind as usize];
         // A clock that was set meanwhile says nothing.
@@ -315,15 +342,15 @@ mod tests {
         let of = |dscp| level(&Question { dscp, ..Question::about(Addresses::V4 { src: 1, dst: 2 }) });
         // 0 and 1 ask for nothing and do not come.
         let levels = [0, 1, 3, 4, 41, 42, 63].map(of);
-        assert_eq!(levels, [1, 1, 2, 3, 40, 41, 62]);
+        assert_eq!(levels, [2, 2, 2, 3, 40, 41, 62]);
         assert_eq!(of(255), 62, "no code point has more than 6 bits");
     }
 
     /// Batches in milliseconds, by kind, while these wait.
-    fn goes(shares: &mut [Share; 3], waits: [bool; 3], took: [u64; 3], batches: usize) -> Vec<Kind> {
+    fn goes(shares: &mut [Share; 4], waits: [bool; 4], took: [u64; 4], batches: usize) -> Vec<Kind> {
         let mut went = Vec::new();
         for _ in 0..batches {
-            let kind = turn(shares, waits).unwrap();
+            let kind = turn(shares, waits, 12).unwrap();
             shares[kind as usize].had_ns += took[kind as usize];
             went.push(kind);
         }
@@ -332,29 +359,34 @@ mod tests {
 
     #[test]
     fn kinds_that_wait_have_as_much_time_each() {
-        use Kind::{Doubted, Renewals, Strangers};
+        use Kind::{DoubtedRenewals, DoubtedStrangers, Renewals, Strangers};
         let mut shares = shares(64);
-        assert_eq!(turn(&mut shares, [false; 3]), None);
+        assert_eq!(turn(&mut shares, [false; 4], 12), None);
         // However slow one is, and whoever was alone before.
-        for took in [[12, 12, 12], [1, 3, 12], [12, 1, 12]] {
-            for alone in 0..3 {
-                let waits = [0, 1, 2].map(|kind| kind == alone);
+        for took in [[12; 4], [1, 3, 12, 12], [12, 1, 12, 3]] {
+            for alone in 0..4 {
+                let waits = [0, 1, 2, 3].map(|kind| kind == alone);
                 assert!(goes(&mut shares, waits, took, 50).iter().all(|kind| *kind == KINDS[alone]));
                 let before = shares;
-                goes(&mut shares, [true; 3], took, 500);
-                let had = [0, 1, 2].map(|kind| shares[kind].had_ns - before[kind].had_ns);
+                goes(&mut shares, [true; 4], took, 500);
+                let had = [0, 1, 2, 3].map(|kind| shares[kind].had_ns - before[kind].had_ns);
                 let (least, most) = (had.iter().min().unwrap(), had.iter().max().unwrap());
-                assert!(most - least <= 24, "{took:?} {alone}: {had:?}");
+                assert!(most - least <= 36, "{took:?} {alone}: {had:?}");
             }
         }
         // Cheap renewals come at once, though the others always wait, and each of these has its part of the rest.
-        let (mut shares, took) = (super::shares(64), [1, 12, 12]);
+        let (mut shares, took) = (super::shares(64), [1, 12, 12, 12]);
         let mut rest = Vec::new();
         for _ in 0..50 {
-            rest.extend(goes(&mut shares, [false, true, true], took, 1));
-            assert_eq!(goes(&mut shares, [true; 3], took, 1), [Renewals]);
+            rest.extend(goes(&mut shares, [false, true, true, true], took, 1));
+            assert_eq!(goes(&mut shares, [true; 4], took, 1), [Renewals]);
         }
-        assert!(rest.chunks(2).all(|two| two.contains(&Strangers) && two.contains(&Doubted)), "{rest:?}");
+        // Who is doubted is a batch behind.
+        assert_eq!(rest[0], Strangers);
+        for three in rest[1..].chunks_exact(3) {
+            let kinds = [Strangers, DoubtedRenewals, DoubtedStrangers];
+            assert!(kinds.iter().all(|kind| three.contains(kind)), "{rest:?}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Senders at whose renewals the script has failed lately. A question at which it fails is as dear as one can be, and who has a grant may ask it again and again.
+//! Senders at whose questions the script has failed lately; the companion has such a table for renewals, and one for strangers' questions. A question at which it fails is as dear as one can be, and who has asked it may ask it again and again.
 //!
 //! ```text
 //! sender: an IPv4 address, or an IPv6 /64 --keyed hash--> place: sender, when    512 KiB, allocated once; who comes last has the place
 //! ```
 //! - **By sender, not by flow**: a sender has as many flows as there are addresses behind us, and would use each of them once.
 //! - Senders are compared whole: who shares a place with another one is not taken for him, and at worst has him forgotten.
-//! - Who sends with somebody else's address, or shares one with him, can have him doubted. So that costs little: a place behind other renewals, not behind strangers.
+//! - Who sends with somebody else's address, or shares one with him, can have him doubted. So that costs little: a part of the time among others like him, and of his renewals nothing where it was a stranger's question.
 
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
@@ -54,7 +54,7 @@ impl Doubted {
         hasher.finish() as usize & (PLACES - 1)
     }
 
-    /// Whether the script has failed at a renewal of this flow's sender.
+    /// Whether the script has failed at a question of this flow's sender.
     pub(super) fn has(&self, now_ns: u64, flow: &Addresses) -> bool {
         let sender = sender(flow);
         let place = self.places[self.at(sender)];

@@ -17,8 +17,9 @@ const WAIT_NS: u64 = 200 * MS;
 const FRESH: u8 = 41;
 const PATIENT: u8 = 45;
 
-/// Loops for one port, for a millisecond if it is asked alone.
-const SCRIPT: &str = "function decide(q)\nif q.destination_port == 9 then while true do end end\n\
+/// Loops for one port, for a millisecond if it is asked alone; for another it keeps 800 kB of its 32 MiB each time.
+const SCRIPT: &str = "kept = {}\nfunction decide(q)\nif q.destination_port == 9 then while true do end end\n\
+    if q.destination_port == 7 then table.insert(kept, table.create(50000, 1)) end\n\
     return granted { rate = 1 }\nend";
 
 /// A question, and what has become of it.
@@ -171,6 +172,32 @@ fn slow_renewals_of_a_few_senders_take_the_policy_from_nobody_else() {
     assert_eq!(around.counts.shown().after_deadline, 0);
 }
 
+/// Strangers of a hundred senders that have waited, each with ever new flows: none of these is known, but the senders are. Beside them a renewal, a newcomer, and a renewal of such a sender, every tenth millisecond.
+#[test]
+fn slow_questions_of_a_few_strangers_that_have_waited_leave_newcomers_their_part() {
+    let slow = |number: u32| Question {
+        flow: Addresses::V4 { src: number % 97, dst: number },
+        ..question(PATIENT, 0, true)
+    };
+    let (tickets, around) = ask(10, 3000, |number| match number % 100 {
+        20 => question(RENEWAL, number % 97, false),
+        40 => question(RENEWAL, 1 << 24 | number, false),
+        60 => question(FRESH, 1 << 24 | number, false),
+        _ => slow(number),
+    });
+    let after = || tickets.iter().filter(|ticket| ticket.asked_ns >= 1000 * MS);
+    let others = || after().filter(|ticket| ticket.question.destination_port == 80);
+    assert_eq!(others().count(), 600);
+    for ticket in others() {
+        // A newcomer is asked about at his first try, and who is doubted as a stranger keeps what he has been granted.
+        assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
+    }
+    assert!(after().all(|ticket| ticket.failure() != Some(Failure::QueueFull)));
+    let timeouts = failed(&tickets, Failure::Timeout);
+    assert!(timeouts >= 500 && failed(&tickets, Failure::Late) >= 1000, "{timeouts} asked");
+    assert_eq!(around.counts.shown().after_deadline, 0);
+}
+
 /// Nobody of whom a renewal is slow has asked before. Then renewals have to wait, but strangers do not.
 #[test]
 fn slow_renewals_of_ever_new_senders_leave_strangers_their_part() {
@@ -199,4 +226,20 @@ fn strangers_that_have_waited_leave_something_to_those_that_have_not() {
     assert!(answered >= 8, "{answered}");
     let (timeouts, late) = (failed(&tickets, Failure::Timeout), failed(&tickets, Failure::Late));
     assert!(timeouts >= 500 && late >= 1000, "{timeouts} asked, {late} late");
+}
+
+/// The script's memory is full after some 40 ms, again and again. Nobody who asks for something else is kept waiting, or declined.
+#[test]
+fn a_script_that_fills_its_memory_begins_anew_within_the_grace() {
+    let (tickets, around) = ask(1, 1000, |number| match number % 10 {
+        4 => question(RENEWAL, number, false),
+        6 => question(FRESH, number, false),
+        _ => Question { destination_port: 7, ..question(PATIENT, number, false) },
+    });
+    let others = || tickets.iter().filter(|ticket| ticket.question.destination_port == 80);
+    assert_eq!(others().count(), 200);
+    for ticket in others() {
+        assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
+    }
+    assert!(around.counts.shown().rebuilt >= 10, "{:?}", around.counts.shown());
 }

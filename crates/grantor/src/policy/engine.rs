@@ -11,8 +11,19 @@ use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// A state that was spent is made anew at once, but not more often than this.
-pub const REST_NS: u64 = 1_000_000_000;
+/// A state that was spent is made anew at once, unless the one before was made less than so many times as long ago as that took:
+const REST: u64 = 10;
+/// at least so long,
+pub const REST_LEAST_NS: u64 = 10_000_000;
+/// and at most. So states that fill again and again take no more than a part of the time, and a granted flow is asked about again within its grace.
+pub const REST_MOST_NS: u64 = 1_000_000_000;
+
+/// When a state was made anew last, and for how long there is no other from then on.
+#[derive(Clone, Copy)]
+struct Rebuilt {
+    at_ns: u64,
+    rest_ns: u64,
+}
 
 /// One worker's policy.
 pub struct Engine {
@@ -24,7 +35,7 @@ pub struct Engine {
     maps: Vec<Kept>,
     /// By what questions are told apart; kept while there is no state.
     signature: Signature,
-    rebuilt_ns: Option<u64>,
+    rebuilt: Option<Rebuilt>,
     groups: HashMap<Signed, usize>,
     merged: Vec<Question>,
     /// Which merged question stands for each question of the batch.
@@ -48,7 +59,7 @@ impl Engine {
             state: Some(state),
             maps,
             signature,
-            rebuilt_ns: None,
+            rebuilt: None,
             groups: HashMap::with_capacity(policy.batch),
             merged: Vec::with_capacity(policy.batch),
             stands: Vec::with_capacity(policy.batch),
@@ -99,7 +110,7 @@ impl Engine {
     fn batch(&mut self, now_ns: u64, questions: &[Question], answers: &mut Vec<Answer>) {
         let policy = &*self.policy;
         if self.state.is_none() {
-            self.state = rebuild(policy, &self.around, self.seed, now_ns, &mut self.rebuilt_ns);
+            self.state = rebuild(policy, &self.around, self.seed, now_ns, &mut self.rebuilt);
             if let Some(state) = &self.state {
                 hand_over(&self.maps, state.maps());
                 self.maps = state.maps().to_vec();
@@ -164,14 +175,19 @@ fn rebuild(
     around: &Surroundings,
     seed: u64,
     now_ns: u64,
-    last_ns: &mut Option<u64>,
+    last: &mut Option<Rebuilt>,
 ) -> Option<State> {
-    if last_ns.is_some_and(|last| now_ns < last.saturating_add(REST_NS)) {
+    // Clocks may go back.
+    if last.is_some_and(|last| now_ns.abs_diff(last.at_ns) < last.rest_ns) {
         return None;
     }
-    *last_ns = Some(now_ns);
     around.counts.rebuilt();
-    match State::new(policy, around, seed) {
+    let began_ns = (around.clock)();
+    let made = State::new(policy, around, seed);
+    let took_ns = (around.clock)().saturating_sub(began_ns);
+    let rest_ns = took_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
+    *last = Some(Rebuilt { at_ns: now_ns, rest_ns });
+    match made {
         Ok(state) => Some(state),
         Err(error) => {
             around.failed(now_ns, Failure::Resting, 0, &error.to_string(), policy.log_every_ns);

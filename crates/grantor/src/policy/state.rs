@@ -297,8 +297,8 @@ impl State {
                 deadline_ns = clock.saturating_add(limits.time_ns);
             }
             if over || went.spent {
-                // Those have taken no time themselves: nobody has judged them.
-                let failure = if went.spent { Failure::Memory } else { Failure::Late };
+                // Those have taken nothing themselves: nobody has judged them.
+                let failure = if went.spent { Failure::Resting } else { Failure::Late };
                 let what = if went.spent { "memory" } else { "time" };
                 let message = || format!("{}: no {what} left for the questions behind it", limits.name);
                 (first..count).for_each(|at| each(at, Err(Fault { failure, message: message() })));
