@@ -19,6 +19,7 @@ mod companion;
 mod doubted;
 mod handle;
 #[cfg(all(test, feature = "lua"))]
+#[allow(clippy::unwrap_used)] // a test may
 mod overload;
 #[cfg(test)]
 mod tests;
