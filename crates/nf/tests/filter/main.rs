@@ -5,6 +5,7 @@
 #[path = "../../../lookup/tests/common/allocations.rs"]
 mod allocations;
 mod cases;
+mod files;
 mod model;
 mod nodes;
 mod packets;

@@ -13,5 +13,6 @@ mod model;
 mod node;
 mod one_family;
 mod requirements;
+mod statics;
 mod steady;
 mod workers;

@@ -1,0 +1,76 @@
+//! Files that rules are read from.
+
+/// A device has no end: it is refused, wherever it is named, and so is what is too long.
+#[test]
+fn only_files_are_read_and_no_more_than_a_bound_of_them() {
+    use tidemill_ip::{Interface, Interfaces};
+    use tidemill_nf::filter::{FilterControl, FilterSection, text::MOST_BYTES};
+    let interfaces = Interfaces::new(vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")], 2);
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let error = |rules: std::path::PathBuf| {
+        let section = FilterSection { rules: Some(rules), ..FilterSection::default() };
+        FilterControl::new(&section, &interfaces, 1, &domain).map(|_| ()).unwrap_err().to_string()
+    };
+    assert_eq!(error("/dev/zero".into()), "/dev/zero: a device or a folder, and no file");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules");
+    for rules in ["pass all\ntable <bad> file \"/dev/zero\"\n", "\nload \"/dev/zero\" format cisco acl 1\n"] {
+        std::fs::write(&path, rules).unwrap();
+        let said = error(path.clone());
+        let what = ": /dev/zero: a device or a folder, and no file";
+        assert!(said.contains("line 2, column ") && said.ends_with(what), "{said}");
+    }
+    std::fs::write(&path, vec![b'\n'; MOST_BYTES + 1]).unwrap();
+    assert!(error(path).ends_with(": longer than 16777216 bytes"));
+}
+
+/// An empty list would be taken for an image that was lost.
+#[test]
+fn no_list_is_the_file_that_is_written_for_handover() {
+    use tidemill_ip::{Interface, Interfaces};
+    use tidemill_nf::filter::{FilterControl, FilterSection};
+    let interfaces = Interfaces::new(vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")], 2);
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("rules"), "pass all\ntable <bad> persist file \"bad.txt\"\n").unwrap();
+    std::fs::write(at("bad.txt"), "").unwrap();
+    let made = |handover: &str| {
+        let section = FilterSection {
+            rules: Some(at("rules")),
+            handover: Some(at(handover)),
+            ..FilterSection::default()
+        };
+        FilterControl::new(&section, &interfaces, 1, &domain).map(|_| ())
+    };
+    made("connections").unwrap();
+    let said = made("./bad.txt").unwrap_err().to_string();
+    assert!(said.contains("line 2, column 26: "), "{said}");
+    assert!(
+        said.ends_with("bad.txt: is written over as `filter.handover`: name another one here or there"),
+        "{said}"
+    );
+}
+
+/// What a loss of power leaves of a table's file is told by a line, whatever its size.
+#[test]
+fn a_table_file_of_zeros_or_without_lines_is_refused_in_few_words() {
+    use tidemill_nf::filter::{FilterFiles, FilterSection};
+    let folder = tempfile::tempdir().unwrap();
+    let (rules, table) = (folder.path().join("rules"), folder.path().join("bad.txt"));
+    std::fs::write(&rules, "table <bad> file \"bad.txt\"\npass all\n").unwrap();
+    let section = FilterSection { rules: Some(rules.clone()), ..FilterSection::default() };
+    let error = || FilterFiles::read(&section).unwrap_err().to_string();
+    let zero = "a byte of zero: this is no text, or was not written to its end";
+    for (bytes, says) in [
+        (vec![0; 4 << 20], format!("line 1, column 1: {zero}")),
+        (b"192.0.2.1\n198.51.\0\0\0\n\xff\n".to_vec(), format!("line 2, column 8: {zero}")),
+        (vec![b'9'; 4 << 20], format!("line 1, column 1: \"{}...\" is not an IPv4 address", "9".repeat(60))),
+        (b"192.0.2.1\n\xff".to_vec(), "line 2, column 1: this is no UTF-8".into()),
+    ] {
+        std::fs::write(&table, bytes).unwrap();
+        assert_eq!(error(), format!("{}: {says}", table.display()));
+    }
+    std::fs::write(&rules, "pass all\n\0").unwrap();
+    assert_eq!(error(), format!("{}: line 2, column 1: {zero}", rules.display()));
+}
