@@ -152,6 +152,13 @@ impl Settings {
     }
 }
 
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
 /// Why a prefix cannot be that of Gatekeepers, if it cannot: whoever has an address of it is believed.
 fn nobody(range: &Range) -> Option<&'static str> {
     let shortest = if range.address().is_ipv4() { 8 } else { 16 };
@@ -164,10 +171,7 @@ fn nobody(range: &Range) -> Option<&'static str> {
         _ if range.v4().is_some_and(|(_, last)| last == u32::MAX) => {
             Some("the broadcast address is one of them")
         }
-        IpAddr::V4(address) if address.is_link_local() => Some("link-local addresses, which none has"),
-        IpAddr::V6(address) if address.is_unicast_link_local() => {
-            Some("link-local addresses, which none has")
-        }
+        address if is_link_local(address) => Some("link-local addresses, which none has"),
         IpAddr::V4(address) if address.octets()[0] >= 240 => Some("reserved addresses, which nobody has"),
         _ => None,
     }

@@ -146,6 +146,21 @@ fn failed(tickets: &[Ticket], failure: Failure) -> usize {
     tickets.iter().filter(|ticket| ticket.failure() == Some(failure)).count()
 }
 
+/// After a second: so many who ask for something else are answered in time, those whose questions are slow do not fill the room, and the policy goes on working for them, too.
+fn others_are_answered(tickets: &[Ticket], around: &Surroundings, count: usize) {
+    let after = || tickets.iter().filter(|ticket| ticket.asked_ns >= 1000 * MS);
+    let others = || after().filter(|ticket| ticket.question.destination_port == 80);
+    assert_eq!(others().count(), count);
+    for ticket in others() {
+        // A granted flow asks again after a third of the 100 ms that it has after a revocation.
+        assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
+    }
+    assert!(after().all(|ticket| ticket.failure() != Some(Failure::QueueFull)));
+    let timeouts = failed(tickets, Failure::Timeout);
+    assert!(timeouts >= 500 && failed(tickets, Failure::Late) >= 1000, "{timeouts} asked");
+    assert_eq!(around.counts.shown().after_deadline, 0);
+}
+
 /// Granted flows of a hundred senders: after a while each of these is known for what it asks, however many flows it has. Beside them a renewal and a newcomer every tenth millisecond.
 #[test]
 fn slow_renewals_of_a_few_senders_take_the_policy_from_nobody_else() {
@@ -158,18 +173,7 @@ fn slow_renewals_of_a_few_senders_take_the_policy_from_nobody_else() {
         60 => question(FRESH, 1 << 24 | number, false),
         _ => slow(number),
     });
-    let after = || tickets.iter().filter(|ticket| ticket.asked_ns >= 1000 * MS);
-    let others = || after().filter(|ticket| ticket.question.destination_port == 80);
-    assert_eq!(others().count(), 400);
-    for ticket in others() {
-        // A granted flow asks again after a third of the 100 ms that it has after a revocation.
-        assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
-    }
-    // Nor do they fill the room, and the policy goes on working for them, too.
-    assert!(after().all(|ticket| ticket.failure() != Some(Failure::QueueFull)));
-    let timeouts = failed(&tickets, Failure::Timeout);
-    assert!(timeouts >= 500 && failed(&tickets, Failure::Late) >= 1000, "{timeouts} asked");
-    assert_eq!(around.counts.shown().after_deadline, 0);
+    others_are_answered(&tickets, &around, 400);
 }
 
 /// Strangers of a hundred senders that have waited, each with ever new flows: none of these is known, but the senders are. Beside them a renewal, a newcomer, and a renewal of such a sender, every tenth millisecond.
@@ -185,17 +189,8 @@ fn slow_questions_of_a_few_strangers_that_have_waited_leave_newcomers_their_part
         60 => question(FRESH, 1 << 24 | number, false),
         _ => slow(number),
     });
-    let after = || tickets.iter().filter(|ticket| ticket.asked_ns >= 1000 * MS);
-    let others = || after().filter(|ticket| ticket.question.destination_port == 80);
-    assert_eq!(others().count(), 600);
-    for ticket in others() {
-        // A newcomer is asked about at his first try, and who is doubted as a stranger keeps what he has been granted.
-        assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
-    }
-    assert!(after().all(|ticket| ticket.failure() != Some(Failure::QueueFull)));
-    let timeouts = failed(&tickets, Failure::Timeout);
-    assert!(timeouts >= 500 && failed(&tickets, Failure::Late) >= 1000, "{timeouts} asked");
-    assert_eq!(around.counts.shown().after_deadline, 0);
+    // A newcomer is asked about at his first try, and who is doubted as a stranger keeps what he has been granted.
+    others_are_answered(&tickets, &around, 600);
 }
 
 /// Nobody of whom a renewal is slow has asked before. Then renewals have to wait, but strangers do not.
