@@ -1,5 +1,10 @@
 //! Eight rules of a list, side by side: two lines.
 
+use std::io;
+use tidemill_lookup::mem::{Arena, Table};
+use tidemill_lookup::prefetch::prefetch_read;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 /// Rules of a block.
 pub(super) const LANES: usize = 8;
 
@@ -33,9 +38,12 @@ impl Part {
     }
 }
 
+/// Words of a block.
+pub(super) const BLOCK_WORDS: usize = 32;
+
 /// Some of a list's rules, the first match first.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(128))]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub(super) struct Block {
     /// As [`Part`] has them.
     pub(super) first: [u32; LANES],
@@ -43,8 +51,46 @@ pub(super) struct Block {
     /// Rising; [`NO_RULE`] where there is none.
     pub(super) number: [u32; LANES],
     pub(super) condition: [u8; LANES],
-    /// Whether the list ends here. Otherwise it goes on in the next block.
-    pub(super) last: bool,
+    /// Not 0: the list ends here. Otherwise it goes on in the next block.
+    last: u8,
+    rest: [u8; 23],
+}
+
+/// Blocks of all lists.
+pub(super) struct Blocks(Table<u32>);
+
+impl Blocks {
+    pub(super) fn bytes_for(blocks: usize) -> usize {
+        Arena::bytes_for::<u32>(blocks * BLOCK_WORDS)
+    }
+
+    /// Of one list after the other.
+    ///
+    /// # Errors
+    /// There is no room in the arena.
+    pub(super) fn new(arena: &mut Arena, blocks: &[Block]) -> io::Result<Self> {
+        let mut words = arena.table(blocks.len() * BLOCK_WORDS)?;
+        for (words, block) in words.as_chunks_mut::<BLOCK_WORDS>().0.iter_mut().zip(blocks) {
+            *words = zerocopy::transmute!(*block);
+        }
+        Ok(Blocks(words))
+    }
+
+    #[inline(always)]
+    pub(super) fn block(&self, at: usize) -> &Block {
+        zerocopy::transmute_ref!(&self.0.as_chunks::<BLOCK_WORDS>().0[at])
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch(&self, at: u32) {
+        let block = self.0.as_ptr().wrapping_add(at as usize * BLOCK_WORDS);
+        prefetch_read(block);
+        prefetch_read(block.wrapping_add(BLOCK_WORDS / 2));
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        4 * self.0.len()
+    }
 }
 
 impl Block {
@@ -54,14 +100,20 @@ impl Block {
         span: [0; LANES],
         number: [NO_RULE; LANES],
         condition: [NEVER; LANES],
-        last: true,
+        last: 1,
+        rest: [0; 23],
     };
+
+    #[inline(always)]
+    pub(super) fn is_last(&self) -> bool {
+        self.last != 0
+    }
 
     /// The blocks of a list: one at least.
     pub(super) fn list(numbers: &[u32], parts: &[Option<Part>]) -> impl Iterator<Item = Block> {
         let blocks = numbers.len().div_ceil(LANES).max(1);
         (0..blocks).map(move |i| {
-            let mut block = Block { last: i + 1 == blocks, ..Block::EMPTY };
+            let mut block = Block { last: u8::from(i + 1 == blocks), ..Block::EMPTY };
             for (lane, &number) in numbers.iter().skip(i * LANES).take(LANES).enumerate() {
                 let Some(part) = parts[number as usize] else { continue };
                 block.first[lane] = part.first;

@@ -1,13 +1,15 @@
 //! Making a cross-product: classes of 16 bits, of addresses, and a list for each pair of those. It is made of sets of rules, a bit for each, 32 MiB of them at most for
 //! either half of an address, for each address, and for the services: with the lists' table no more than 200 MiB at once.
 
-use super::block::{Block, Part};
-use super::class::{Classes, STRIDE, Set, words};
+use super::block::{Block, Blocks, Part};
+use super::class::{self, Classes, STRIDE, Set, words};
 use super::condition::{Conditions, MOST_CONDITIONS};
 use super::service::{MOST_SERVED, Services};
 use super::{Address, Cross};
 use crate::rule::Match;
 use hashbrown::HashMap;
+use std::io;
+use tidemill_lookup::mem::{Arena, Element, Table};
 
 /// The most pairs of classes of addresses, at four bytes each.
 pub const MOST_LISTS: usize = 1 << 23;
@@ -31,6 +33,9 @@ pub enum NotCrossed {
     /// A rule asks for bits of an IPv6 address, and not for the ethertype.
     #[error("a rule asks for bits of an IPv6 address, and not for the ethertype")]
     AnyEtherType,
+    /// The kernel has none.
+    #[error("there is no memory for it")]
+    NoMemory,
 }
 /// As many of them, two blocks, are in every list, if there is room: more make every list longer, and are looked at by themselves.
 const FEW_EVERYWHERE: usize = 16;
@@ -114,7 +119,7 @@ impl Cross {
             };
             Classes::of(here.map(of), words)
         };
-        let address = |shift: u32| Address::new(half(shift + 16)?, half(shift)?);
+        let address = |shift: u32| Classed::new(half(shift + 16)?, half(shift)?);
         let (source, sources) = address(32).ok_or(NotCrossed::TooLarge)?;
         let (destination, destinations) = address(0).ok_or(NotCrossed::TooLarge)?;
         let of_address = destinations.len();
@@ -126,17 +131,56 @@ impl Cross {
         }
         let product =
             Product::of([sources, destinations], &everywhere, &mut numbers).ok_or(NotCrossed::TooLarge)?;
-        Ok(Cross {
-            source,
-            destination,
-            services: product.services,
-            served: product.columns / of_address,
-            lists: product.heads,
-            columns: product.columns,
-            blocks: product.lists.blocks,
-            everywhere: product.everywhere,
-            conditions,
-        })
+        let served = product.columns / of_address;
+        let made = || -> io::Result<Self> {
+            let mut arena = Arena::new(source.bytes() + destination.bytes() + product.bytes())?;
+            Ok(Cross {
+                // A block's two lines are a pair of lines where they begin at an even one.
+                blocks: Blocks::new(&mut arena, &product.lists.blocks)?,
+                source: source.placed(&mut arena)?,
+                destination: destination.placed(&mut arena)?,
+                services: placed(&mut arena, &product.services)?,
+                served,
+                lists: placed(&mut arena, &product.heads)?,
+                columns: product.columns,
+                everywhere: product.everywhere,
+                conditions,
+            })
+        };
+        made().map_err(|_| NotCrossed::NoMemory)
+    }
+}
+
+/// The same in an arena.
+fn placed<T: Element + Copy>(arena: &mut Arena, items: &[T]) -> io::Result<Table<T>> {
+    let mut table = arena.table(items.len())?;
+    table.copy_from_slice(items);
+    Ok(table)
+}
+
+/// An address while the rest is made.
+struct Classed {
+    high: Box<[u16]>,
+    low: Box<[u16]>,
+    columns: usize,
+    pairs: Vec<u16>,
+}
+
+impl Classed {
+    /// Also the rules of each class. `None`: too many pairs.
+    fn new(high: Classes, low: Classes) -> Option<(Self, Vec<Set>)> {
+        let (pairs, sets) = class::join(&high.sets, &low.sets)?;
+        Some((Classed { columns: low.sets.len(), high: high.of, low: low.of, pairs }, sets))
+    }
+
+    /// That it takes of an arena.
+    fn bytes(&self) -> usize {
+        [self.high.len(), self.low.len(), self.pairs.len()].map(Arena::bytes_for::<u16>).iter().sum()
+    }
+
+    fn placed(&self, arena: &mut Arena) -> io::Result<Address> {
+        let [high, low] = [placed(arena, &self.high)?, placed(arena, &self.low)?];
+        Ok(Address { high, low, columns: self.columns, pairs: placed(arena, &self.pairs)? })
     }
 }
 
@@ -153,6 +197,12 @@ struct Product {
 }
 
 impl Product {
+    /// That it takes of an arena.
+    fn bytes(&self) -> usize {
+        let ports = Arena::bytes_for::<u16>(self.services.len());
+        ports + Arena::bytes_for::<u32>(self.heads.len()) + Blocks::bytes_for(self.lists.blocks.len())
+    }
+
     /// Of the rules of each class of addresses, in which those without addresses are not.
     fn of(
         [mut sources, mut destinations]: [Vec<Set>; 2],

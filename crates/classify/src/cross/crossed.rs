@@ -17,7 +17,7 @@ use std::sync::Arc;
 const FEW: usize = 64;
 const PART: usize = 16;
 
-/// Fewer rules are not worth half a mebibyte of tables.
+/// Fewer rules are not worth a huge page of tables.
 pub const LEAST: usize = 64;
 
 /// Rules that a choice is made by.

@@ -49,28 +49,21 @@ pub use service::MOST_SERVED;
 
 use crate::key::Key;
 use crate::turned::GROUP;
-use block::{Block, NO_RULE};
-use class::{Classes, Set};
+use block::{Blocks, NO_RULE};
 use condition::Conditions;
+use tidemill_lookup::mem::Table;
 use tidemill_lookup::prefetch::prefetch_read;
 
 /// One address: the classes of its halves, and what class those make.
 struct Address {
-    high: Box<[u16]>,
-    low: Box<[u16]>,
+    high: Table<u16>,
+    low: Table<u16>,
     /// Classes of the lower half.
     columns: usize,
-    pairs: Vec<u16>,
+    pairs: Table<u16>,
 }
 
 impl Address {
-    /// Also the rules of each class. `None`: too many pairs.
-    fn new(high: Classes, low: Classes) -> Option<(Self, Vec<Set>)> {
-        let (pairs, sets) = class::join(&high.sets, &low.sets)?;
-        let columns = low.sets.len();
-        Some((Address { high: high.of, low: low.of, columns, pairs }, sets))
-    }
-
     /// Where its class stands.
     #[inline(always)]
     fn place(&self, address: u32) -> usize {
@@ -93,19 +86,20 @@ impl Address {
     }
 }
 
-/// The rules of one moment, numbered in the order in which they win. See the [module](self).
+/// The rules of one moment, numbered in the order in which they win. See the [module](self). All tables are of one arena: they are read at random, and
+/// on pages of 4 KiB each would take one of the few places that a core has for translations.
 struct Cross {
     source: Address,
     destination: Address,
     /// The class of each destination port; empty: all are of one.
-    services: Box<[u16]>,
+    services: Table<u16>,
     /// Their classes.
     served: usize,
     /// By the classes of source, destination and service: where their list begins.
-    lists: Vec<u32>,
+    lists: Table<u32>,
     /// Classes of destinations, times those of services.
     columns: usize,
-    blocks: Vec<Block>,
+    blocks: Blocks,
     /// Where the list of rules without addresses begins, if they are in no other.
     everywhere: Option<u32>,
     conditions: Conditions,
@@ -154,9 +148,7 @@ impl Cross {
         }
         for ((head, entry), _) in heads.iter_mut().zip(entries).zip(keys) {
             *head = self.lists[entry];
-            let block = self.blocks.as_ptr().wrapping_add(*head as usize);
-            prefetch_read(block);
-            prefetch_read(block.cast::<u8>().wrapping_add(64));
+            self.blocks.prefetch(*head);
         }
     }
 
@@ -171,14 +163,14 @@ impl Cross {
     fn walk(&self, head: u32, best: u32, ports: u32, met: u64) -> u32 {
         let mut at = head as usize;
         loop {
-            let block = &self.blocks[at];
+            let block = self.blocks.block(at);
             if block.number[0] >= best {
                 return best;
             }
             if let Some(lane) = block.first_match(ports, met) {
                 return block.number[lane].min(best);
             }
-            if block.last {
+            if block.is_last() {
                 return best;
             }
             at += 1;
@@ -191,14 +183,14 @@ impl Cross {
         self.heads(std::slice::from_ref(key), &mut heads);
         let (ports, met, mut best) = (ports(key), self.conditions.met(key), NO_RULE);
         for head in [Some(heads[0]), self.everywhere].into_iter().flatten() {
-            for block in &self.blocks[head as usize..] {
+            for block in (head as usize..).map(|at| self.blocks.block(at)) {
                 if block.number[0] >= best {
                     break;
                 }
                 blocks += 1;
                 let found = block.first_match(ports, met).map(|lane| block.number[lane]);
                 best = best.min(found.unwrap_or(NO_RULE));
-                if found.is_some() || block.last {
+                if found.is_some() || block.is_last() {
                     break;
                 }
             }
@@ -207,9 +199,8 @@ impl Cross {
     }
 
     fn bytes(&self) -> usize {
-        let blocks = self.blocks.len() * size_of::<Block>();
         let ports = 2 * self.services.len();
-        self.source.bytes() + self.destination.bytes() + ports + 4 * self.lists.len() + blocks
+        self.source.bytes() + self.destination.bytes() + ports + 4 * self.lists.len() + self.blocks.bytes()
     }
 }
 

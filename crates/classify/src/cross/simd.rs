@@ -43,7 +43,7 @@ fn find(cross: &Cross, keys: &[Key], out: &mut [u32; GROUP]) {
 fn walk(cross: &Cross, head: u32, best: u32, ports: __m256i, met: __m512i) -> u32 {
     let mut at = head as usize;
     loop {
-        let block = &cross.blocks[at];
+        let block = cross.blocks.block(at);
         if block.number[0] >= best {
             return best;
         }
@@ -51,7 +51,7 @@ fn walk(cross: &Cross, head: u32, best: u32, ports: __m256i, met: __m512i) -> u3
         if matching != 0 {
             return block.number[matching.trailing_zeros() as usize % LANES].min(best);
         }
-        if block.last {
+        if block.is_last() {
             return best;
         }
         at += 1;
