@@ -467,6 +467,12 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
             "[run]\nworkers = 2\nstages = [[\"nat4\"]]\n[nat]",
             "run.stages: a NAT's workers hand packets over",
         ),
+        ("[nat]", "[run]\nworkers = 2\n[nat]", "and a capture is read faster than any cable and ends"),
+        (
+            "[nat]",
+            "[state]\npath = \"notes\"\n[nat]",
+            "state.path: notes: is there already and was not written for this",
+        ),
     ] {
         assert!(example.contains(from), "{from}");
         folder.write("wrong.toml", example.replacen(from, to, 1));
@@ -501,6 +507,11 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
         ("states = 100000", "stats = 5", "unknown field `stats`"),
         ("log_per_s = 50", "fragments = 8000", "memory.frames = 8192: filter.fragments = 8000 may wait"),
         ("role = \"filter\"", "role = \"router\"", "[filter]: a router has no such section"),
+        (
+            "[filter]",
+            "[state]\npath = \"bad.txt\"\n[filter]",
+            "bad.txt: is there already and was not written for this",
+        ),
     ] {
         assert!(example.contains(from), "{from}");
         folder.write("wrong.toml", example.replacen(from, to, 1));

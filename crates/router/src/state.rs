@@ -34,7 +34,8 @@ use tidemill_lookup::image::{Image, ImageBuilder, ImageError};
 use tidemill_lpm::{Address, Label, Prefix};
 use tidemill_wire::MacAddr;
 
-const KIND: &str = "router-state";
+/// The kind of its images.
+pub const KIND: &str = "router-state";
 const VERSION: u32 = 1;
 const META: &str = "meta";
 const ORIGIN: &str = "origin";

@@ -26,6 +26,7 @@ mod spliced;
 mod switch;
 mod taps;
 mod watch;
+mod written;
 
 use crate::usage::{complain_as, usage};
 use anyhow::{Context, Result};

@@ -16,7 +16,7 @@ use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_ip::{Interfaces, NextHops};
 use tidemill_lookup::publish::View;
-use tidemill_port::Left;
+use tidemill_port::{Left, PortSpec};
 use tidemill_router::RouterControl;
 
 /// What is put in.
@@ -105,6 +105,15 @@ pub(super) fn check_room(config: &Config, name: &str, who: &str, key: &str, frag
     if !config.run.stages.is_empty() {
         return Err(usage(format!(
             "{name}: run.stages: {who}'s workers hand packets over by whose they are: leave stages out, and give workers"
+        )));
+    }
+    let captures =
+        config.ports.iter().any(|port| matches!(&port.spec, PortSpec::Pcap(spec) if spec.input.is_some()));
+    if captures && config.chains() > 1 {
+        return Err(usage(format!(
+            "{name}: run.workers = {}: {who}'s workers hand packets over by bounded rings, and a capture is read faster than any cable and ends: packets \
+             would be lost: give one worker",
+            config.run.workers
         )));
     }
     let held = fragments.saturating_mul(2);

@@ -14,9 +14,10 @@
 use super::{Router, routes};
 use crate::run::config::{Config, StateSection};
 use crate::run::service::{lock, system_ns};
+use crate::run::written::foreign;
 use crate::usage;
 use crate::usage::one_line;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
@@ -29,7 +30,7 @@ use tidemill_feed::{Labels, LoadedTable};
 use tidemill_lpm::{Address, Label, Rib};
 use tidemill_router::State;
 use tidemill_router::config::RouteConfig;
-use tidemill_router::state::Resumed;
+use tidemill_router::state::{KIND, Resumed};
 
 /// The first image is written so long after the start, and one after a change through the API so long after the last one.
 const SOON: Duration = Duration::from_secs(1);
@@ -186,7 +187,7 @@ fn read(path: &Path) -> Result<Option<(State, Origin)>> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
-        Ok(data) if !data.is_file() => anyhow::bail!("this is no file"),
+        Ok(data) if !data.is_file() => bail!("this is no file"),
         Ok(_) => {}
     }
     let state = State::decode(&std::fs::read(path)?)?;
@@ -194,11 +195,10 @@ fn read(path: &Path) -> Result<Option<(State, Origin)>> {
     Ok(Some((state, origin)))
 }
 
-/// Refuses a state file that could never be written, and a link, in whose place the file would be put.
+/// Refuses a state file that could never be written, and one that is not ours to write.
 pub(crate) fn check(section: &StateSection) -> Result<()> {
-    if section.path.is_symlink() {
-        let path = section.path.display();
-        return Err(usage(format!("state.path: {path}: is a link: name the file that it leads to")));
+    if let Some(what) = foreign(&section.path, KIND) {
+        return Err(usage(format!("state.path: {}: {what}", section.path.display())));
     }
     let folder = section.path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -298,6 +298,10 @@ impl StateFile {
             let bytes = state.encode()?;
             // An image that would be refused is found out now, not when it is needed.
             State::decode(&bytes).context("this is a fault of the program, please report it")?;
+            // Somebody may have put it there since the start.
+            if let Some(what) = foreign(&self.path, KIND) {
+                bail!("{}: {what}", self.path.display());
+            }
             replace(&self.path, &bytes).with_context(|| format!("{}: cannot write", self.path.display()))?;
             anyhow::Ok((state, revision, bytes.len() as u64))
         })();
@@ -440,13 +444,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_refused() {
+    fn what_is_not_ours_to_write_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (file, path) = (folder.path().join("file"), folder.path().join("state"));
         // Also one that leads nowhere yet.
         std::os::unix::fs::symlink(&file, &path).unwrap();
         let error = check(&StateSection { path, every: 1.0 }).unwrap_err().to_string();
         assert!(error.contains("is a link: name the file that it leads to"), "{error}");
-        check(&StateSection { path: file, every: 1.0 }).unwrap();
+        check(&StateSection { path: file.clone(), every: 1.0 }).unwrap();
+        std::fs::write(&file, "my text\n").unwrap();
+        let error = check(&StateSection { path: file, every: 1.0 }).unwrap_err().to_string();
+        assert!(error.contains("was not written for this: give another name"), "{error}");
     }
 }
