@@ -442,6 +442,13 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
     let out = report["out"].as_u64().unwrap();
     assert!((translated..=translated + made).contains(&out), "{report}");
     assert!(folder.ok("replay nat.tmrec.zst").out.contains("0 wrong"));
+    // Without a record it is the same: its clock is the capture's, and what a box hands over is no business of its.
+    folder.write("box.image", "");
+    folder.write("beside.toml", example.replacen("[nat]", "[nat]\nhandover = \"box.image\"", 1));
+    let said = folder.ok("run beside.toml --json");
+    assert!(said.err.contains("goes by the clock of captures, takes nothing over"), "{}", said.err);
+    assert_eq!(books(&said)["nat"], report["nat"]);
+    assert_eq!(std::fs::metadata(folder.path("box.image")).unwrap().len(), 0);
     folder.write("notes", "mine");
     for (from, to, message) in [
         (

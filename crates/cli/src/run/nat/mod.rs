@@ -66,9 +66,10 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
     let Opening { config, name, domain, .. } = *opening;
     let section = config.nat.clone().unwrap_or_default();
     let workers = config.run.workers;
+    // What is replayed finds the same ports, and what follows a capture gives the same output every time; nor is its clock a box's.
+    let repeatable = record || super::setup::clock(config).follows_packets();
     Spliced::new(opening, router, |interfaces| {
-        let made = if record {
-            // What is replayed finds the same ports.
+        let made = if repeatable {
             NatControl::with_secret(&section, interfaces, workers, domain, 0)
         } else {
             NatControl::new(&section, interfaces, workers, domain)
@@ -77,13 +78,15 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
         remark(name, &nat, interfaces);
         let handover = HandoverFile::new(section.handover.as_ref(), section.handover_s);
         match &handover {
-            Some(_) if record => {
-                eprintln!("tidemill: {name}: nat.handover: a run that is recorded takes no sessions over");
+            Some(_) if repeatable => {
+                eprintln!(
+                    "tidemill: {name}: nat.handover: a run that is recorded, or goes by the clock of captures, takes nothing over"
+                );
             }
             Some(file) => file.take(name, &mut nat),
             None => {}
         }
-        Ok((NatPart { handover: handover.filter(|_| !record) }, nat))
+        Ok((NatPart { handover: handover.filter(|_| !repeatable) }, nat))
     })
 }
 
