@@ -49,6 +49,7 @@ static size_t rule_count;
 static struct header *headers;
 static const uint8_t **pointers;
 static size_t header_count;
+static bool huge_headers; /* they and their pointers on 2 MB pages */
 static struct rte_acl_ctx *acl;
 static size_t most_bytes; /* what a build may take; 0: what it likes */
 
@@ -136,11 +137,16 @@ static void read_trace(const char *path)
 		put(header->destination_port, 2, dp);
 	}
 	fclose(file);
-	pointers = calloc(header_count + 1, sizeof(*pointers));
-	if (pointers == NULL)
-		fail("no memory");
-	for (size_t i = 0; i < header_count; i++)
+	size_t bytes = header_count * sizeof(*headers), pointer_bytes = header_count * sizeof(*pointers);
+	struct header *read = headers;
+	headers = room_for(bytes);
+	pointers = room_for(pointer_bytes);
+	for (size_t i = 0; i < header_count; i++) {
+		headers[i] = read[i];
 		pointers[i] = (const uint8_t *)&headers[i];
+	}
+	free(read);
+	huge_headers = on_huge_pages(headers, bytes) && on_huge_pages(pointers, pointer_bytes);
 }
 
 /* Builds the tries of all rules but one (`rule_count`: of all). */
@@ -236,8 +242,9 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	printf("{\"v\":1,\"ready\":true,\"subject\":\"peer:%s\",\"entries\":%zu,\"rejected\":0,\"build_seconds\":%.6f,"
-	       "\"bytes\":%zu,\"params\":{\"pages\":\"%s\",\"max_size\":%zu}}\n",
-	       name, rule_count, built, heap_bytes() - before, huge ? "2 MB" : "4 KB", most_bytes);
+	       "\"bytes\":%zu,\"params\":{\"pages\":\"%s\",\"key_pages\":\"%s\",\"max_size\":%zu}}\n",
+	       name, rule_count, built, heap_bytes() - before, huge ? "2 MB" : "4 KB",
+	       huge_headers ? "2 MB" : "4 KB", most_bytes);
 	fflush(stdout);
 
 	char line[64], asked[16];

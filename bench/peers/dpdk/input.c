@@ -12,7 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
+#define HUGE_PAGE ((size_t)2 << 20)
 /* 2 MB pages that must be free before we ask DPDK to use them; without them 4 KB pages, reserved in one piece. */
 #define PAGES_WANTED 640
 #define SMALL_PAGES_MB "2048"
@@ -75,6 +81,25 @@ struct routes read_table(const char *path, int family)
 	return routes;
 }
 
+/* Whole pages of 2 MB that hold so many bytes. */
+static size_t in_huge_pages(size_t bytes)
+{
+	return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
+void *room_for(size_t bytes)
+{
+	void *room = aligned_alloc(HUGE_PAGE, in_huge_pages(bytes));
+	if (room == NULL)
+		fail("no memory for %zu bytes", bytes);
+	return room;
+}
+
+bool on_huge_pages(void *room, size_t bytes)
+{
+	return madvise(room, in_huge_pages(bytes), MADV_COLLAPSE) == 0;
+}
+
 struct keys read_keys(const char *path, size_t size)
 {
 	FILE *file = fopen(path, "rb");
@@ -85,14 +110,15 @@ struct keys read_keys(const char *path, size_t size)
 	struct keys keys = {.count = bytes / size};
 	if (keys.count == 0 || bytes % size != 0 || keys.count % BLOCK != 0)
 		fail("%s: %zu bytes are no multiple of %d keys", path, bytes, BLOCK);
-	uint8_t *random = aligned_alloc(64, bytes), *repeated = aligned_alloc(64, bytes);
-	if (random == NULL || repeated == NULL || fread(random, 1, bytes, file) != bytes)
+	uint8_t *random = room_for(bytes), *repeated = room_for(bytes);
+	if (fread(random, 1, bytes, file) != bytes)
 		fail("%s: cannot be read whole", path);
 	for (size_t j = 0; j < keys.count; j++)
 		memcpy(repeated + j * size, random + (j / 8 + j % 8) * size, size);
 	fclose(file);
 	keys.random = random;
 	keys.repeated = repeated;
+	keys.huge = on_huge_pages(random, bytes) && on_huge_pages(repeated, bytes);
 	return keys;
 }
 

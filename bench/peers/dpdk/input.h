@@ -39,6 +39,7 @@ struct keys {
 	const void *random;   /* in their order */
 	const void *repeated; /* laid out for `rep` */
 	size_t count;
+	bool huge; /* on 2 MB pages */
 };
 
 /* Ends the process with a message. */
@@ -46,6 +47,11 @@ void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)
 
 struct routes read_table(const char *path, int family);
 struct keys read_keys(const char *path, size_t size);
+
+/* Memory for keys, which begins where a huge page can. Once it is written to, the kernel is asked to put it on such pages, where tables
+ * lie: on pages of 4 KB the translations of many keys are looked for beside the table's, and push them out. False if it would not. */
+void *room_for(size_t bytes);
+bool on_huge_pages(void *room, size_t bytes);
 
 /* Starts DPDK without devices but these virtual ones (NULL-terminated); true if on 2 MB pages. */
 bool start_dpdk(char *program, const char *const *devices);

@@ -33,7 +33,20 @@ template <size_t B> struct Hash {
 
 template <class MAP, size_t B, bool PREFETCH> class Map {
 	MAP map;
-	size_t slots;
+	size_t slots, keys_kilobytes = huge_kilobytes(); /* of the keys, which are there before the table */
+
+	/* Transparent huge pages are the allocator's choice: what it got stands in the process's own books. */
+	static size_t huge_kilobytes()
+	{
+		size_t kilobytes = 0;
+		char line[256];
+		FILE *file = fopen("/proc/self/smaps_rollup", "r");
+		while (file != nullptr && fgets(line, sizeof(line), file) != nullptr)
+			sscanf(line, "AnonHugePages: %zu kB", &kilobytes);
+		if (file != nullptr)
+			fclose(file);
+		return kilobytes;
+	}
 
 public:
 	explicit Map(size_t slots) : slots(slots) {}
@@ -74,17 +87,9 @@ public:
 	size_t capacity() const { return map.bucket_count(); }
 	size_t bytes() const { return map.bucket_count() * (sizeof(std::pair<Key<B>, uint64_t>) + 1); }
 
-	/* Transparent huge pages are the allocator's choice: what it got stands in the process's own books. */
 	std::string params() const
 	{
-		size_t kilobytes = 0;
-		char line[256];
-		FILE *file = fopen("/proc/self/smaps_rollup", "r");
-		while (file != nullptr && fgets(line, sizeof(line), file) != nullptr)
-			sscanf(line, "AnonHugePages: %zu kB", &kilobytes);
-		if (file != nullptr)
-			fclose(file);
-		bool huge = kilobytes << 10 >= bytes();
+		bool huge = huge_kilobytes() >= keys_kilobytes + (bytes() >> 10) / 10 * 9;
 		return std::string(",\"pages\":\"") + (huge ? "2 MB, transparent" : "4 KB") + "\"";
 	}
 };

@@ -78,9 +78,9 @@ int main(int argc, char **argv)
 	if (refused < 0)
 		return 1;
 	printf("{\"v\":1,\"ready\":true,\"subject\":\"peer:%s\",\"routes\":%zu,\"rejected\":%ld,\"build_seconds\":%.6f,"
-	       "\"bytes\":%zu,\"params\":{\"pages\":\"%s\"}}\n",
+	       "\"bytes\":%zu,\"params\":{\"pages\":\"%s\",\"key_pages\":\"%s\"}}\n",
 	       structure->name, routes.count - (size_t)refused, refused, now_seconds() - start, heap_bytes() - before,
-	       huge ? "2 MB" : "4 KB");
+	       huge ? "2 MB" : "4 KB", keys.huge ? "2 MB" : "4 KB");
 	fflush(stdout);
 
 	char line[64], pattern[16];

@@ -113,6 +113,8 @@ fn the_runner_answers_the_protocol() {
         (&json!(true), &json!("rangetrie-d16"), &json!(2))
     );
     assert_eq!(ready["rejected"], 0);
+    // No whole huge page is inside so few.
+    assert_eq!(ready["params"], json!({"batch": 256, "key_pages": "4 KB"}));
     // 1,024 keys of 10.0/16 and 3,072 behind them: computed here, by the definition.
     let label = |key: u32| -> u32 {
         match key {

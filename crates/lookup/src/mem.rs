@@ -49,27 +49,32 @@ const HUGE_FROM: usize = HUGE / 4;
 const PAGE: usize = 4096;
 
 /// Puts an array on huge pages, as far as whole ones are inside, half of which have been touched, and the kernel has some: for each [`Array`] (or
-/// `Vec`) that is to be measured beside [`Table`]s. A huge page takes about a millisecond.
-pub fn collapse<T>(array: &[T]) {
+/// `Vec`) that is to be measured beside [`Table`]s. A huge page takes about a millisecond. Whether there are whole ones inside and the array
+/// lies on them now, all but its ends; who asks again is told the same.
+pub fn collapse<T>(array: &[T]) -> bool {
     /// Linux 6.1.
     const MADV_COLLAPSE: libc::c_int = 25;
     let first = array.as_ptr().addr();
     let end = first + size_of_val(array);
     let mut at = first.next_multiple_of(HUGE);
+    let (mut pages, mut collapsed) = (0, 0);
     while at + HUGE <= end && !cfg!(miri) {
         let page = array.as_ptr().cast::<u8>().wrapping_add(at - first).cast_mut().cast();
         let mut there = [0_u8; HUGE / PAGE];
+        pages += 1;
         // SAFETY: the range is inside the array, which is borrowed, and `there` has a byte for each of its pages. The content stays
         // as it is, whatever the kernel says.
         unsafe {
             if libc::mincore(page, HUGE, there.as_mut_ptr()) == 0
                 && there.iter().filter(|&&there| there & 1 == 1).count() >= there.len() / 2
+                && libc::madvise(page, HUGE, MADV_COLLAPSE) == 0
             {
-                libc::madvise(page, HUGE, MADV_COLLAPSE);
+                collapsed += 1;
             }
         }
         at += HUGE;
     }
+    pages > 0 && collapsed == pages
 }
 
 impl Region {
@@ -297,6 +302,28 @@ mod tests {
             assert_eq!(resident(&region), region.map.len().div_ceil(PAGE), "{len} bytes");
         }
         assert_eq!(resident(&Region::untouched(100 * PAGE).unwrap()), 0);
+    }
+
+    /// Bytes of the process on transparent huge pages.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn transparent() -> usize {
+        let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let size = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
+        size.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn what_is_said_to_lie_on_huge_pages_does() {
+        let words = Array::filled(4 * HUGE / size_of::<u64>(), 7_u64);
+        // A kernel may have none, and says so; an array of so many bytes has three whole ones inside, wherever it begins.
+        if collapse(&words) {
+            assert!(transparent() >= 3 * HUGE);
+            assert!(collapse(&words));
+        }
+        assert!(words.iter().all(|&word| word == 7));
+        assert!(!collapse(&words[..HUGE / size_of::<u64>() - 1]), "no whole one is inside");
+        assert!(!collapse(&Array::<u64>::zeroed(words.len())), "nothing of it is there");
     }
 
     #[test]

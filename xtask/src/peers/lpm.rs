@@ -5,7 +5,7 @@ use super::reference::Reference;
 use super::report::{self, Case, Report};
 use super::runner::Runner;
 use super::table::{Route, Table};
-use super::{build, cpu, keys, pages};
+use super::{HUGE_MALLOC, build, cpu, keys, pages};
 use crate::env;
 use crate::record::Record;
 use anyhow::Result;
@@ -203,6 +203,10 @@ fn start_peer(
 ) -> Result<Runner> {
     let mut command = Command::new(programs.of(peer.maker)?);
     command.args(["--structure", peer.name]);
+    if peer.maker == Maker::Crates {
+        // Tables and keys; the others' runners see to theirs.
+        command.env("GLIBC_TUNABLES", HUGE_MALLOC);
+    }
     start(command, scenario, cpu)
 }
 

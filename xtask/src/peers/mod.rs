@@ -31,6 +31,9 @@ pub(crate) enum Command {
     Port(port::Options),
 }
 
+/// For `GLIBC_TUNABLES`: what is large and comes from malloc, as keys do, lies on huge pages (`madvise`), where our tables and DPDK's are.
+const HUGE_MALLOC: &str = "glibc.malloc.hugetlb=1";
+
 /// Whether everything agreed.
 pub(crate) fn run(command: &Command) -> Result<bool> {
     match command {

@@ -100,6 +100,15 @@ fn resident() -> usize {
     std::fs::read_to_string("/proc/self/statm").ok().and_then(pages).unwrap_or(0) * 4096
 }
 
+/// Bytes of ours on huge pages.
+fn on_huge_pages() -> usize {
+    let kilobytes = |text: String| {
+        let size = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
+        size.trim().strip_suffix(" kB")?.parse::<usize>().ok()
+    };
+    std::fs::read_to_string("/proc/self/smaps_rollup").ok().and_then(kilobytes).unwrap_or(0) << 10
+}
+
 fn serve<A, S>(name: &str, routes: &[Route<A>], keys: &[A]) -> Result<()>
 where
     A: Copy + From<u32> + BitXor<Output = A>,
@@ -108,13 +117,18 @@ where
     if keys.is_empty() || !keys.len().is_multiple_of(BLOCK) {
         return Err(format!("{} keys: not a multiple of {BLOCK}", keys.len()));
     }
+    let huge = on_huge_pages();
     let repeated: Vec<A> = (0..keys.len()).map(|j| keys[j / 8 + j % 8]).collect();
+    // The allocator's choice, by which `keys` lie alike: all of it but the ends, at best.
+    let most = on_huge_pages().saturating_sub(huge) >= size_of_val(&repeated[..]) / 2;
+    let key_pages = if most { "2 MB" } else { "4 KB" };
     let (before, start) = (resident(), Instant::now());
     let (structure, rejected) = S::build(routes);
     let (seconds, bytes) = (start.elapsed().as_secs_f64(), resident().saturating_sub(before));
     println!(
         "{{\"v\":1,\"ready\":true,\"subject\":\"peer:{name}\",\"routes\":{},\"rejected\":{rejected},\
-         \"build_seconds\":{seconds:.6},\"bytes\":{bytes},\"params\":{{\"batch\":{BATCH}}}}}",
+         \"build_seconds\":{seconds:.6},\"bytes\":{bytes},\"params\":{{\"batch\":{BATCH},\
+         \"key_pages\":\"{key_pages}\"}}}}",
         routes.len() - rejected
     );
     for line in std::io::stdin().lock().lines() {

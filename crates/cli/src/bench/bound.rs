@@ -3,12 +3,13 @@
 //! No structure that has to load something for each key can be faster, so its rate over the bound says how much of it is
 //! the memory's and how much its own. Independent loads, plain and by gather instructions; and dependent ones.
 
-use super::pass::BLOCK;
+use super::pass::{BLOCK, on_huge_pages};
 use std::hint::black_box;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_lookup::gather::Gather;
-use tidemill_lookup::mem::Table;
+use tidemill_lookup::mem::{Array, Table};
 use tidemill_lpm::keys::Random;
 
 /// How a load is done.
@@ -39,7 +40,7 @@ impl Load {
 /// A region with random content, and random places in it.
 pub(crate) struct Region {
     words: Table<u32>,
-    keys: Vec<u32>,
+    keys: Arc<Array<u32>>,
 }
 
 impl Region {
@@ -47,7 +48,8 @@ impl Region {
         let mut words = Table::new((bytes / size_of::<u32>()).max(16))?;
         let mut random = Random::new(seed);
         words.iter_mut().for_each(|word| *word = random.bits() as u32);
-        Ok(Region { words, keys: (0..keys).map(|_| random.bits() as u32).collect() })
+        let keys = on_huge_pages((0..keys).map(|_| random.bits() as u32).collect());
+        Ok(Region { words, keys })
     }
 
     /// The region's size.

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, Memory, Packet, Pool};
 use tidemill_feed::LoadedTable;
 use tidemill_graph::{Clock, Engine, GraphBuilder, Limits, Options};
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::{Label, Rib};
 use tidemill_port::{Fields, OpenContext, Port, PortCounters, PortError, PortSpec, RxStatus, Stamp, StampV6};
@@ -390,5 +391,8 @@ pub(super) fn run<A: Forwarded>(
 /// Reads the destinations of a runner's key file.
 pub(super) fn destinations<A: Forwarded>(file: Option<&Path>) -> Result<Arc<[A]>> {
     let file = file.ok_or_else(|| usage("--runner: needs --keys FILE"))?;
-    Ok(super::runner::read_keys::<A>(file)?.into())
+    let keys: Arc<[A]> = super::runner::read_keys::<A>(file)?.into();
+    // As the other side's.
+    collapse(&keys);
+    Ok(keys)
 }

@@ -5,7 +5,7 @@
 
 use super::bound::{Load, Region};
 use super::drawing::check_plot;
-use super::pass::{BLOCK, Order, Pass, expected, sustained, timed_pass};
+use super::pass::{BLOCK, Order, Pass, expected, on_huge_pages, sustained, timed_pass};
 use super::report::Report;
 use super::{bursts, runner, scaling, updates};
 use crate::fib::OfFamily;
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_feed::LoadedTable;
+use tidemill_lookup::mem::Array;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::{Pattern, keys, repeated};
 use tidemill_lpm::{Algorithm, Change, Family, Fib, Oracle, Rib};
@@ -121,7 +122,7 @@ pub(super) enum Case {
 }
 
 /// Keys in their order.
-type Keys<A> = (Order, Arc<Vec<A>>);
+type Keys<A> = (Order, Arc<Array<A>>);
 
 impl Case {
     pub(super) fn name(self) -> &'static str {
@@ -146,7 +147,7 @@ impl Case {
     pub(super) fn keys<A: Family>(
         self,
         rib: &Rib<A>,
-        random: &Arc<Vec<A>>,
+        random: &Arc<Array<A>>,
         batch: usize,
         seed: u64,
     ) -> Keys<A> {
@@ -154,8 +155,8 @@ impl Case {
         match self {
             Case::Rnd => (independent, random.clone()),
             Case::Seq => (Order::Dependent, random.clone()),
-            Case::Rep => (independent, Arc::new(repeated(random))),
-            _ => (independent, Arc::new(keys(rib, self.pattern(), random.len(), seed))),
+            Case::Rep => (independent, on_huge_pages(repeated(random))),
+            _ => (independent, on_huge_pages(keys(rib, self.pattern(), random.len(), seed))),
         }
     }
 }
@@ -250,7 +251,7 @@ struct Subject<A: Family> {
 struct Ready<A> {
     case: Case,
     order: Order,
-    keys: Arc<Vec<A>>,
+    keys: Arc<Array<A>>,
     expected: String,
 }
 
@@ -398,7 +399,7 @@ fn updates_like<A: OfFamily>(
 /// Keys and right checksums of every case.
 fn ready<A: Family>(args: &Lpm, rib: &Rib<A>, oracle: &Oracle<A>) -> Result<Vec<Ready<A>>> {
     let count = args.lookups();
-    let random: Arc<Vec<A>> = Arc::new(match &args.keys {
+    let random = on_huge_pages(match &args.keys {
         Some(file) => runner::read_keys(file)?,
         None => keys(rib, Pattern::Random, count, args.seed),
     });

@@ -1,7 +1,7 @@
 //! `bench lpm --runner`: our side of the comparison with peers. The protocol is in `bench/README.md`.
 
 use super::lpm::Lpm;
-use super::pass::{BLOCK, Order, timed_pass};
+use super::pass::{BLOCK, Order, key_pages, on_huge_pages, timed_pass};
 use crate::json;
 use crate::usage;
 use anyhow::{Context, Result};
@@ -34,10 +34,11 @@ fn serve<A: Family>(rib: &Rib<A>, algorithm: Algorithm, keys: &Path) -> Result<b
     let writer = algorithm.writer(rib, &Domain::new())?;
     let build_seconds = json::significant(start.elapsed().as_secs_f64());
     let fib = writer.fib();
-    let keys = read_keys::<A>(keys)?;
-    let repeated = repeated(&keys);
+    let keys = on_huge_pages(read_keys::<A>(keys)?);
+    let repeated = on_huge_pages(repeated(&keys));
+    let params = json!({"batch": BATCH, "key_pages": key_pages(&[&keys[..], &repeated[..]])});
     json::print(&json!({"v": json::VERSION, "ready": true, "subject": fib.name(), "routes": rib.len(),
-        "rejected": 0, "build_seconds": build_seconds, "bytes": fib.bytes(), "params": {"batch": BATCH}}))?;
+        "rejected": 0, "build_seconds": build_seconds, "bytes": fib.bytes(), "params": params}))?;
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input")?;
         let independent = Order::Independent { batch: BATCH };

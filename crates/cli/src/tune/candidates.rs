@@ -5,7 +5,7 @@
 
 use super::advice::{By, Shown};
 use super::{Pace, Stop};
-use crate::bench::pass::{Order, expected, timed_pass};
+use crate::bench::pass::{Order, expected, on_huge_pages, timed_pass};
 use crate::bench::statistics::median;
 use crate::bench::updates::Plan;
 use crate::progress::Progress;
@@ -13,6 +13,7 @@ use crate::tables::{every, routes};
 use anyhow::{Result, anyhow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidemill_lookup::mem::Array;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::{Pattern, keys, repeated};
 use tidemill_lpm::{Algorithm, Change, Family, Fib, Oracle, Rib};
@@ -61,14 +62,14 @@ pub(super) struct Tried<A: Family> {
     /// The right checksum, by case.
     pub(super) checksums: Vec<(&'static str, String)>,
     /// The keys of `rnd`.
-    pub(super) keys: Arc<Vec<A>>,
+    pub(super) keys: Arc<Array<A>>,
 }
 
 /// Keys in order, and the checksums that their answers must have: of the first few, and of all.
 struct Case<A> {
     name: &'static str,
     order: Order,
-    keys: Arc<Vec<A>>,
+    keys: Arc<Array<A>>,
     brief: usize,
     expected: [String; 2],
 }
@@ -151,14 +152,14 @@ fn pool<A: Family>(quick: bool) -> Vec<Algorithm> {
 /// first three inside the table's prefixes.
 fn cases<A: Family>(rib: &Rib<A>, pace: &Pace) -> Result<Vec<Case<A>>> {
     let oracle = Oracle::new(&routes(rib));
-    let of = |pattern| Arc::new(keys(rib, pattern, pace.keys, 1));
+    let of = |pattern| on_huge_pages(keys(rib, pattern, pace.keys, 1));
     let independent = Order::Independent { batch: BATCH };
     let four = A::FAMILY == 4;
     let base = of(if four { Pattern::Random } else { Pattern::PrefixBased });
     let mut plan = vec![
         ("rnd", independent, base.clone()),
         ("seq", Order::Dependent, base.clone()),
-        ("rep", independent, Arc::new(repeated(&base))),
+        ("rep", independent, on_huge_pages(repeated(&base))),
     ];
     if four {
         plan.push(("prefix", independent, of(Pattern::PrefixBased)));

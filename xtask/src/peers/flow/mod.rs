@@ -4,7 +4,7 @@ mod keys;
 
 use super::report::{self, Case, Report};
 use super::runner::Runner;
-use super::{build, cpu, pages};
+use super::{HUGE_MALLOC, build, cpu, pages};
 use crate::env;
 use crate::record::Record;
 use anyhow::{Context, Result, bail, ensure};
@@ -144,7 +144,7 @@ const BOUNDS: [&str; 2] = ["bound-2-lines", "bound-1-line"];
 /// The cases for which they are measured: those that a ratio to `rte_hash` is wanted of.
 const BOUNDED: [&str; 2] = ["hit", "find-or-insert"];
 
-/// What allocates by malloc gets huge pages as we do (`madvise`), and keeps them from one filling to the next.
+/// Maps have their tables from malloc: as [`HUGE_MALLOC`], and kept from one filling to the next.
 const TUNABLES: &str =
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776";
 
@@ -239,9 +239,8 @@ impl Scenario {
                 command
             }
         };
-        if peer.program != Program::RteHash {
-            command.env("GLIBC_TUNABLES", TUNABLES);
-        }
+        let tunables = if peer.program == Program::RteHash { HUGE_MALLOC } else { TUNABLES };
+        command.env("GLIBC_TUNABLES", tunables);
         self.start(command, peer.most, cpu)
     }
 
@@ -274,6 +273,8 @@ impl Scenario {
 fn tidemill(programs: &mut Programs, structure: &str) -> Result<Command> {
     let mut command = Command::new(programs.path(Program::Tidemill)?);
     command.args(["bench", "flow", "--runner", "--structure", structure]);
+    // For the keys: tables see to theirs.
+    command.env("GLIBC_TUNABLES", HUGE_MALLOC);
     Ok(command)
 }
 

@@ -6,7 +6,7 @@ use super::ports::Phase;
 use super::sets::{BURST, beside_a_reader};
 use super::switch::{Plan, Subject, check_rules, run_once};
 use super::traffic::{Flood, TRAFFIC};
-use crate::bench::pass::{BLOCK, Checksum};
+use crate::bench::pass::{BLOCK, Checksum, key_pages, on_huge_pages};
 use crate::classify::read;
 use crate::json;
 use crate::usage;
@@ -44,7 +44,7 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
         _ => return Err(usage("--runner: needs --rules FILE and --trace FILE, or neither")),
     };
     let rules = in_order(read(rules, read_rules)?.iter().map(|rule| rule.five_tuple));
-    let keys: Vec<Key> = read(trace, read_headers)?.iter().map(|header| header.key).collect();
+    let keys = on_huge_pages(read(trace, read_headers)?.iter().map(|header| header.key).collect());
     if rules.is_empty() || keys.is_empty() {
         return Err(usage("--rules, --trace: no rules or no headers in it"));
     }
@@ -64,8 +64,9 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
     let (tuples, crossed) = (live.snapshot().space().bytes(), live.snapshot().crossed());
     let subject = crossed.map_or(grouping.name(), |_| Crossed::NAME);
     let bytes = tuples + crossed.map_or(0, Crossed::bytes);
+    let params = json!({"batch": BURST, "key_pages": key_pages(&[&keys[..]])});
     json::print(&json!({"v": json::VERSION, "ready": true, "subject": subject, "entries": rules.len(),
-        "rejected": 0, "build_seconds": seconds, "bytes": bytes, "params": {"batch": BURST}}))?;
+        "rejected": 0, "build_seconds": seconds, "bytes": bytes, "params": params}))?;
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input")?;
         let (case, count, time) = match line.trim() {

@@ -4,7 +4,7 @@
 
 use super::Setting;
 use crate::bench::lpm::Case;
-use crate::bench::pass::{Checksum, Order, expected, look_up, sustained, timed_pass};
+use crate::bench::pass::{Checksum, Order, expected, look_up, on_huge_pages, sustained, timed_pass};
 use crate::bench::statistics::median;
 use crate::progress::Progress;
 use anyhow::{Result, bail};
@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 use tidemill_lookup::cache::{CacheConfig, Hierarchy};
+use tidemill_lookup::mem::{Array, collapse};
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::{Pattern, keys};
@@ -65,7 +66,7 @@ pub(super) fn build<A: Family>(
 /// Keys in their order, and the right checksum.
 struct Ready<A> {
     order: Order,
-    keys: Arc<Vec<A>>,
+    keys: Arc<Array<A>>,
     expected: String,
 }
 
@@ -76,7 +77,7 @@ fn ready<A: Family>(
     oracle: &Oracle<A>,
     seed: u64,
 ) -> Ready<A> {
-    let random = Arc::new(keys(rib, Pattern::Random, setting.args.lookups(), seed));
+    let random = on_huge_pages(keys(rib, Pattern::Random, setting.args.lookups(), seed));
     let (order, keys) = case.keys(rib, &random, setting.args.batch, seed);
     Ready { order, expected: expected(oracle, &keys, order), keys }
 }
@@ -165,8 +166,9 @@ fn together<A: Family>(
     let barrier = Barrier::new(sections.len());
     let one = |section: &Ready<A>| {
         let Ready { order, keys, expected } = section;
-        let mut labels = vec![Label::NONE; keys.len()];
-        // Not counted: the pages of the answers come now.
+        let mut labels = Array::filled(keys.len(), Label::NONE);
+        collapse(&labels);
+        // Not counted: it finds the caches full of the answers that were written just now.
         look_up(fib, keys, &mut labels, *order, Label::NONE);
         barrier.wait();
         let (start, mut passes) = (Instant::now(), 0);

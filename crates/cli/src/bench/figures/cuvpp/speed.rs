@@ -7,7 +7,7 @@ use super::{MLPS, TRAFFIC};
 use crate::bench::drawing::{Drawing, Panel, Series};
 use crate::bench::figures::Setting;
 use crate::bench::figures::measure::Built;
-use crate::bench::pass::{Order, expected, sustained, timed_pass};
+use crate::bench::pass::{Order, expected, on_huge_pages, sustained, timed_pass};
 use crate::bench::statistics::median;
 use crate::progress::Progress;
 use anyhow::{Result, bail};
@@ -122,7 +122,7 @@ impl Panels {
     ) -> Result<()> {
         let built = subject::all(setting, rib)?;
         for (of, (panel, traffic)) in self.0.iter_mut().zip(TRAFFIC).enumerate() {
-            let keys = traffic.keys(rib, lookups(setting), setting.args.seed);
+            let keys = on_huge_pages(traffic.keys(rib, lookups(setting), setting.args.seed));
             let all = rates(setting, rib, &built, traffic, &keys)?;
             let names = built.iter().map(|built| built.name.clone());
             let mut all: Vec<(String, f64)> = names.zip(all).collect();

@@ -5,7 +5,7 @@ use super::{extremes, keys};
 use crate::bench::drawing::{Drawing, Panel, Point, Series, X};
 use crate::bench::figures::Setting;
 use crate::bench::figures::measure::{Built, build};
-use crate::bench::pass::{Order, Pass, expected, sustained, timed_pass};
+use crate::bench::pass::{Order, Pass, expected, on_huge_pages, sustained, timed_pass};
 use crate::bench::statistics::median;
 use crate::progress::Progress;
 use anyhow::{Result, bail};
@@ -162,7 +162,7 @@ fn compare(
         for (traffic, series) in traffics.iter().zip(&mut series) {
             for trace in 0..traffic.traces {
                 let seed = setting.args.seed.wrapping_add(u64::from(trace) << 32);
-                let keys = (traffic.keys)(rib, setting.args.lookups(), seed);
+                let keys = on_huge_pages((traffic.keys)(rib, setting.args.lookups(), seed));
                 let what = format!("{}, {}", subject.name, traffic.name);
                 let rates = rates(setting, &built, &oracle, &keys, (&what, slice))?;
                 let x = match traffic.traces {
