@@ -6,7 +6,7 @@
 
 use super::State;
 use super::store::{Place, Store};
-use super::tags::{LANES, Tags, WORDS, bits};
+use super::tags::{ALL, LANES, Tags, WORDS, bits};
 use crate::key::Key;
 use crate::words::AtomicU64;
 use std::hint::select_unpredictable;
@@ -153,8 +153,11 @@ impl<const W: usize, S: State> Store<W, S> {
         for i in 0..n {
             let place = group.place(i);
             let tags = self.tags(place.bucket, probe);
-            let matches_of = |tags: Tags, tag| tags.matches(tag);
-            self.ask::<INSERT, P>(group, &mut shown, i, place, tags, matches_of, probe);
+            if INSERT {
+                self.ask(group, &mut shown, i, place, tags, |tags: Tags, tag| tags.matches(tag), probe);
+            } else {
+                self.ask_found(group, &mut shown, i, place, tags.answer(place.tag), probe);
+            }
         }
         group.note(shown);
         self.look_away(group, |tags: Tags, tag| tags.matches(tag), probe);
@@ -165,14 +168,14 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// Asks for what home shows that a key needs next.
+    /// Asks for what home shows that an insertion needs next.
     ///
-    /// Of an insertion it is the entry with its tag; else the free slot that it would go to; else the other bucket, which tells whether it
+    /// It is the entry with the key's tag; else the free slot that it would go to; else the other bucket, which tells whether it
     /// is there. No jump depends on which of them: of a flood in the same bursts as flows that are there nobody can guess it, and a wrong
     /// guess costs as much as a lookup in the cache.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
-    fn ask<const INSERT: bool, P: Probe>(
+    fn ask<P: Probe>(
         &self,
         group: &mut Group,
         shown: &mut AtHome,
@@ -183,9 +186,6 @@ impl<const W: usize, S: State> Store<W, S> {
         probe: &P,
     ) {
         let matches = matches_of(tags, place.tag);
-        if !INSERT {
-            return self.ask_found(group, shown, i, place, tags, matches, probe);
-        }
         let (seen, strays) = (matches != 0, tags.strays() != 0);
         let free = Self::preferred(place.bucket, matches_of(tags, 0));
         let wanted = select_unpredictable(seen, matches, free);
@@ -213,31 +213,32 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// The same of a lookup. It asks for the other bucket of a key that home does not show where home has strays, and without a jump, for whether it has
-    /// cannot be predicted: else for home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in vain.
+    /// The same of a lookup, from what home [answers](Tags::answer): the entry with the key's tag; else the other bucket, where home has strays;
+    /// else home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in vain. No jump
+    /// depends on which of the three it is: where known flows and unknown ones come in one burst nobody can guess it.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
     fn ask_found<P: Probe>(
         &self,
         group: &mut Group,
         shown: &mut AtHome,
         i: usize,
         place: Place,
-        tags: Tags,
-        matches: u32,
+        answer: u32,
         probe: &P,
     ) {
-        if matches != 0 {
-            shown.seen |= 1 << i;
-            group.slots[i] = place.bucket * LANES as u32 + matches.trailing_zeros();
-            self.ask_entry(group.slots[i] as usize, probe);
-        } else {
-            group.slots[i] = 0;
-            let strays = tags.strays() != 0;
-            shown.away.strays |= u32::from(strays) << i;
-            let alternate = self.alternate(place.bucket, place.tag);
-            let next = select_unpredictable(strays, alternate, place.bucket) as usize;
-            ask_line(self.tags.as_ptr().wrapping_add(next * WORDS), probe);
+        let (seen, away) = (answer & ALL != 0, answer == 0);
+        // Where there is none: a slot behind the bucket, which is not asked for.
+        let slot = place.bucket * LANES as u32 + answer.trailing_zeros();
+        // Slot 0 is compared in vain.
+        group.slots[i] = select_unpredictable(seen, slot, 0);
+        shown.seen |= u32::from(seen) << i;
+        shown.away.strays |= u32::from(away) << i;
+        let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
+        let next = select_unpredictable(away, self.alternate(place.bucket, place.tag), place.bucket);
+        let next = self.tags.as_ptr().wrapping_add(next as usize * WORDS);
+        ask_line(select_unpredictable(seen, entry, next), probe);
+        if let Some(word) = Self::SECOND {
+            ask_line(select_unpredictable(seen, entry.wrapping_add(word), next), probe);
         }
     }
 
@@ -330,15 +331,12 @@ impl<const W: usize, S: State> Store<W, S> {
         for i in 0..GROUP {
             let place = Place { bucket: read_back(&group.homes, i), tag: read_back(&group.tags, i) };
             let tags = self.tags(place.bucket, &());
-            self.ask::<INSERT, ()>(
-                group,
-                &mut shown,
-                i,
-                place,
-                tags,
-                |tags: Tags, tag| matches_avx512(tags, tag),
-                &(),
-            );
+            if INSERT {
+                let matches_of = |tags: Tags, tag| matches_avx512(tags, tag);
+                self.ask(group, &mut shown, i, place, tags, matches_of, &());
+            } else {
+                self.ask_found(group, &mut shown, i, place, answer_avx512(tags, place.tag), &());
+            }
         }
         group.note(shown);
     }
@@ -399,5 +397,16 @@ fn matches_avx512(tags: Tags, tag: u16) -> u32 {
     use std::arch::x86_64::*;
     // SAFETY: a bucket's 64 bytes, aligned to as many.
     let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
-    _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & super::tags::ALL
+    _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
+}
+
+/// [`Tags::answer`] for the owner: in the last lane it is no tag that is wanted, but that there are no strays.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn answer_avx512(tags: Tags, tag: u16) -> u32 {
+    use std::arch::x86_64::*;
+    // SAFETY: a bucket's 64 bytes, aligned to as many.
+    let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
+    _mm512_cmpeq_epi16_mask(bucket, _mm512_maskz_set1_epi16(ALL, tag as i16))
 }
