@@ -95,9 +95,9 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let (hashes, keys, out) = (&hashes[..n], &keys[..n], &mut out[..n]);
         store.look::<false>(hashes, keys, |group, start| {
             let out = &mut out[start..n.min(start + GROUP)];
-            for (i, out) in out.iter_mut().enumerate() {
-                let slot = Slot::new(group.slots[i] as usize);
-                *out = (group.found >> i & 1 != 0).then_some(slot);
+            // Without a look at whether there is an i-th slot, so that vectors do all of them.
+            for ((i, out), &slot) in out.iter_mut().enumerate().zip(&group.slots) {
+                *out = Slot::new_if(group.found >> i & 1 != 0, slot);
             }
             for i in bits(group.unsure()) {
                 out[i] = store.find_again(group.place(i), &keys[start + i]);

@@ -59,6 +59,7 @@ use crate::key::Key;
 use crate::table::SizeError;
 use crate::words::Ordering;
 use rekey::Generation;
+use std::hint::select_unpredictable;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use store::Store;
@@ -80,6 +81,12 @@ impl Slot {
     #[inline(always)]
     fn new(index: usize) -> Self {
         Slot(NonZeroU32::MIN.saturating_add(index as u32))
+    }
+
+    /// The slot of this index where it is `there`, without a jump that depends on it.
+    #[inline(always)]
+    fn new_if(there: bool, index: u32) -> Option<Self> {
+        NonZeroU32::new(select_unpredictable(there, index.wrapping_add(1), 0)).map(Slot)
     }
 
     /// From 0 up to the table's slots: for arrays beside the table.
