@@ -270,6 +270,19 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
         self.store.entry(slot.index())[W + 1..][i].load(Ordering::Relaxed)
     }
 
+    /// Word `i` of a flow's state, or `absent` where there is no flow, without a jump that depends on it: for the answers to a burst of which nobody
+    /// knows which packets are of known flows.
+    ///
+    /// # Panics
+    /// If a state has no such word.
+    #[inline(always)]
+    pub fn word_or(&self, slot: Option<Slot>, i: usize, absent: u64) -> u64 {
+        // Where there is none slot 0 is read, in vain.
+        let number = slot.map_or(0, |slot| slot.0.get());
+        let word = self.store.entry(number.saturating_sub(1) as usize)[W + 1..][i].load(Ordering::Relaxed);
+        select_unpredictable(number != 0, word, absent)
+    }
+
     /// Changes word `i` of the flow's state: one store. Readers see each word whole, but may see words of different moments.
     ///
     /// # Panics
