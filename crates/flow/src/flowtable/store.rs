@@ -199,7 +199,8 @@ impl<const W: usize, S: State> Store<W, S> {
 
     #[inline(always)]
     pub(super) fn entry(&self, slot: usize) -> &[AtomicU64] {
-        &self.entries[slot * Self::STRIDE..][..Self::STRIDE]
+        let start = slot * Self::STRIDE;
+        &self.entries[start..start + Self::STRIDE]
     }
 
     #[inline(always)]

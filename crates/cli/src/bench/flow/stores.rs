@@ -103,7 +103,7 @@ impl<const W: usize> Store<W> for Flows<W> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn lookup(&self, hash: u64, key: &Key<W>) -> u64 {
         self.0.find(hash, key).map_or(0, |slot| self.0.state(slot))
     }
