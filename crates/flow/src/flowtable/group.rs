@@ -113,9 +113,12 @@ impl<const W: usize, S: State> Store<W, S> {
             unsafe { self.look_avx512::<INSERT>(hashes, keys, &mut done) };
             start = hashes.len().min(keys.len()) * GROUP;
         }
-        self.look_probed::<INSERT, ()>(&hashes[start..], &keys[start..], &(), |group, first| {
-            done(group, start + first);
-        });
+        // Most bursts are whole groups.
+        if start < hashes.len().min(keys.len()) {
+            self.look_probed::<INSERT, ()>(&hashes[start..], &keys[start..], &(), |group, first| {
+                done(group, start + first);
+            });
+        }
     }
 
     /// As [`look`](Self::look), by its specification, one group after the other, telling a probe every line that is asked for.
@@ -279,14 +282,23 @@ impl<const W: usize, S: State> Store<W, S> {
         keys: &[[Key<W>; GROUP]],
         done: &mut impl FnMut(&Group, usize),
     ) {
-        let mut groups = [const { Group::new() }; 3];
         let n = hashes.len().min(keys.len());
+        if n < 2 {
+            // Nothing else is under way: one group to clear, not three.
+            for (hashes, keys) in hashes.iter().zip(keys) {
+                let mut group = Group::new();
+                self.begin_avx512(&mut group, hashes);
+                self.middle_avx512::<INSERT>(&mut group);
+                self.end_avx512(&mut group, keys);
+                done(&group, 0);
+            }
+            return;
+        }
+        let mut groups = [const { Group::new() }; 3];
         for (group, hashes) in groups.iter_mut().zip(&hashes[..n]).take(2) {
             self.begin_avx512(group, hashes);
         }
-        if n > 0 {
-            self.middle_avx512::<INSERT>(&mut groups[0]);
-        }
+        self.middle_avx512::<INSERT>(&mut groups[0]);
         for k in 0..n {
             if k + 2 < n {
                 self.begin_avx512(&mut groups[(k + 2) % 3], &hashes[k + 2]);
