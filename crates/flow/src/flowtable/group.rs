@@ -358,31 +358,62 @@ impl<const W: usize, S: State> Store<W, S> {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn end_avx512(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
-        use std::arch::x86_64::*;
         self.look_away(group, |tags: Tags, tag| matches_avx512(tags, tag), &());
+        let equal = if W == 2 { self.equal_pairs(group, keys) } else { self.equal(group, keys) };
+        group.found = equal & group.seen;
+    }
+
+    /// Bits of the keys, of one to eight words, that their slots have.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn equal(&self, group: &Group, keys: &[Key<W>; GROUP]) -> u32 {
+        use std::arch::x86_64::*;
         let entries: *const i64 = self.entries.as_ptr().cast();
+        let words = ((1_u16 << W.min(8)) - 1) as u8;
         let mut differ = [0_u8; GROUP];
         for i in 0..GROUP {
             // SAFETY: a slot is less than the number of slots, an entry has more than W words; what lies beyond is masked out.
             differ[i] = unsafe {
                 let entry = entries.add(group.slots[i] as usize * Self::STRIDE);
-                let key: *const i64 = keys[i].0.as_ptr().cast();
-                match W {
-                    2 => _mm_cmpneq_epi64_mask(_mm_loadu_si128(entry.cast()), _mm_loadu_si128(key.cast())),
-                    _ => {
-                        let words = ((1_u16 << W.min(8)) - 1) as u8;
-                        let entry = _mm512_maskz_loadu_epi64(words, entry);
-                        _mm512_cmpneq_epi64_mask(entry, _mm512_maskz_loadu_epi64(words, key))
-                    }
-                }
+                let entry = _mm512_maskz_loadu_epi64(words, entry);
+                _mm512_cmpneq_epi64_mask(entry, _mm512_maskz_loadu_epi64(words, keys[i].0.as_ptr().cast()))
             };
         }
         // SAFETY: 32 bytes.
-        let equal = unsafe {
+        unsafe {
             let differ = _mm256_loadu_si256(differ.as_ptr().cast());
             _mm256_testn_epi8_mask(differ, differ)
-        };
-        group.found = equal & group.seen;
+        }
+    }
+
+    /// The same of keys of two words: four to a vector. What comes of it stays in registers: bytes that are written one by one and read together
+    /// are waited for until they are in the cache.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn equal_pairs(&self, group: &Group, keys: &[Key<W>; GROUP]) -> u32 {
+        use std::arch::x86_64::*;
+        assert_eq!(W, 2);
+        let entries: *const i64 = self.entries.as_ptr().cast();
+        let mut differ = 0_u64;
+        for at in (0..GROUP).step_by(4) {
+            let entry = |i: usize| {
+                let slot = read_back(&group.slots, at + i) as usize;
+                entries.wrapping_add(slot * Self::STRIDE).cast::<__m128i>()
+            };
+            // SAFETY: a slot is less than the number of slots, an entry has more than two words; there are four keys from `at` on.
+            let words = unsafe {
+                let mut four = _mm512_castsi128_si512(_mm_loadu_si128(entry(0)));
+                four = _mm512_inserti64x2::<1>(four, _mm_loadu_si128(entry(1)));
+                four = _mm512_inserti64x2::<2>(four, _mm_loadu_si128(entry(2)));
+                four = _mm512_inserti64x2::<3>(four, _mm_loadu_si128(entry(3)));
+                _mm512_cmpneq_epi64_mask(four, _mm512_loadu_si512(keys.as_ptr().add(at).cast()))
+            };
+            differ |= u64::from(words) << (2 * at);
+        }
+        // Two bits for each key.
+        !(_pext_u64(differ | differ >> 1, 0x5555_5555_5555_5555) as u32)
     }
 }
 
