@@ -7,6 +7,8 @@
 use super::State;
 use super::store::{Place, Store};
 use super::tags::{ALL, LANES, Tags, WORDS, bits};
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+use crate::hash::MIX;
 use crate::key::Key;
 use crate::words::AtomicU64;
 use std::hint::select_unpredictable;
@@ -20,6 +22,8 @@ pub(super) const GROUP: usize = 32;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Group {
     homes: [u32; GROUP],
+    /// Other buckets.
+    others: [u32; GROUP],
     tags: [u16; GROUP],
     /// The first slot with the key's tag, in its home or else in its other bucket, if there is one.
     pub(super) slots: [u32; GROUP],
@@ -49,6 +53,7 @@ impl Group {
     pub(super) const fn new() -> Self {
         Group {
             homes: [0; GROUP],
+            others: [0; GROUP],
             tags: [0; GROUP],
             slots: [0; GROUP],
             seen: 0,
@@ -69,6 +74,11 @@ impl Group {
     #[inline(always)]
     pub(super) fn place(&self, i: usize) -> Place {
         Place { bucket: self.homes[i], tag: self.tags[i] }
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn other(&self, i: usize) -> u32 {
+        self.others[i]
     }
 
     /// Takes over what homes have shown.
@@ -150,16 +160,18 @@ impl<const W: usize, S: State> Store<W, S> {
         for (i, &hash) in hashes[..n].iter().enumerate() {
             let Place { bucket, tag } = self.place(hash);
             (group.homes[i], group.tags[i]) = (bucket, tag);
+            group.others[i] = self.alternate(bucket, tag);
             self.prefetch_tags(bucket);
         }
         let mut shown = AtHome::default();
         for i in 0..n {
-            let place = group.place(i);
+            let (place, other) = (group.place(i), group.others[i]);
             let tags = self.tags(place.bucket, probe);
             if INSERT {
-                self.ask(group, &mut shown, i, place, tags, |tags: Tags, tag| tags.matches(tag), probe);
+                let matches_of = |tags: Tags, tag| tags.matches(tag);
+                self.ask(group, &mut shown, i, place, other, tags, matches_of, probe);
             } else {
-                self.ask_found(group, &mut shown, i, place, tags.answer(place.tag), probe);
+                self.ask_found(group, &mut shown, i, place.bucket, other, tags.answer(place.tag), probe);
             }
         }
         group.note(shown);
@@ -184,6 +196,7 @@ impl<const W: usize, S: State> Store<W, S> {
         shown: &mut AtHome,
         i: usize,
         place: Place,
+        other: u32,
         tags: Tags,
         matches_of: impl Fn(Tags, u16) -> u32,
         probe: &P,
@@ -204,8 +217,7 @@ impl<const W: usize, S: State> Store<W, S> {
         shown.away.crowded |= u32::from(!here) << i;
         shown.welcome |= u32::from(!seen & here & !strays) << i;
         let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
-        let alternate = self.alternate(place.bucket, place.tag) as usize;
-        let other = self.tags.as_ptr().wrapping_add(alternate * WORDS);
+        let other = self.tags.as_ptr().wrapping_add(other as usize * WORDS);
         ask_line(select_unpredictable(here, entry, other), probe);
         if let Some(word) = Self::SECOND {
             ask_line(select_unpredictable(here, entry.wrapping_add(word), other), probe);
@@ -220,25 +232,27 @@ impl<const W: usize, S: State> Store<W, S> {
     /// else home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in vain. No jump
     /// depends on which of the three it is: where known flows and unknown ones come in one burst nobody can guess it.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     fn ask_found<P: Probe>(
         &self,
         group: &mut Group,
         shown: &mut AtHome,
         i: usize,
-        place: Place,
+        home: u32,
+        other: u32,
         answer: u32,
         probe: &P,
     ) {
         let (seen, away) = (answer & ALL != 0, answer == 0);
         // Where there is none: a slot behind the bucket, which is not asked for.
-        let slot = place.bucket * LANES as u32 + answer.trailing_zeros();
+        let slot = home * LANES as u32 + answer.trailing_zeros();
         // Slot 0 is compared in vain.
         group.slots[i] = select_unpredictable(seen, slot, 0);
         shown.seen |= u32::from(seen) << i;
         shown.away.strays |= u32::from(away) << i;
         let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
-        let next = select_unpredictable(away, self.alternate(place.bucket, place.tag), place.bucket);
-        let next = self.tags.as_ptr().wrapping_add(next as usize * WORDS);
+        let next = select_unpredictable(away, other, home) as usize;
+        let next = self.tags.as_ptr().wrapping_add(next * WORDS);
         ask_line(select_unpredictable(seen, entry, next), probe);
         if let Some(word) = Self::SECOND {
             ask_line(select_unpredictable(seen, entry.wrapping_add(word), next), probe);
@@ -250,7 +264,7 @@ impl<const W: usize, S: State> Store<W, S> {
     fn look_away<P: Probe>(&self, group: &mut Group, matches_of: impl Fn(Tags, u16) -> u32, probe: &P) {
         let away = group.away;
         for i in bits(away.strays | away.crowded) {
-            let alternate = self.alternate(group.homes[i], group.tags[i]);
+            let alternate = group.others[i];
             let tags = self.tags(alternate, probe);
             let matches = matches_of(tags, group.tags[i]);
             let to_go = matches == 0 && away.crowded >> i & 1 != 0;
@@ -312,21 +326,35 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// Homes and tags, and home's tags asked for.
+    /// Homes, other buckets and tags, and home's tags asked for.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn begin_avx512(&self, group: &mut Group, hashes: &[u64; GROUP]) {
         use std::arch::x86_64::*;
-        let buckets = _mm512_set1_epi64(i64::from(self.buckets));
+        let set = |number: u64| _mm512_set1_epi64(number as i64);
+        let (buckets, one) = (set(self.buckets.into()), set(1));
+        // The high half of a hash, scaled to the number of buckets.
+        let bucket_of =
+            |hash| _mm512_srli_epi64::<32>(_mm512_mul_epu32(_mm512_srli_epi64::<32>(hash), buckets));
         for at in (0..GROUP).step_by(8) {
-            // SAFETY: 8 hashes from `at` on are there, and room for 8 homes and 8 tags.
+            // SAFETY: 8 hashes from `at` on are there, and room for 8 homes, 8 other buckets and 8 tags.
             unsafe {
                 let hash = _mm512_loadu_si512(hashes.as_ptr().add(at).cast());
-                let place = _mm512_srli_epi64::<32>(_mm512_mul_epu32(_mm512_srli_epi64::<32>(hash), buckets));
-                _mm256_storeu_si256(group.homes.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(place));
-                let tag = _mm_max_epu16(_mm512_cvtepi64_epi16(hash), _mm_set1_epi16(1));
-                _mm_storeu_si128(group.tags.as_mut_ptr().add(at).cast(), tag);
+                let home = bucket_of(hash);
+                _mm256_storeu_si256(group.homes.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(home));
+                let tag = _mm512_max_epu64(_mm512_and_si512(hash, set(0xffff)), one);
+                _mm_storeu_si128(group.tags.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi16(tag));
+                // `alternate`, with what its table holds computed: a number that is small is mixed without the first of the shifts.
+                let mixed = _mm512_add_epi64(_mm512_and_si512(tag, set(0xff)), one);
+                let mixed = _mm512_mullo_epi64(mixed, set(MIX[0]));
+                let mixed = _mm512_xor_si512(mixed, _mm512_srli_epi64::<27>(mixed));
+                let mixed = _mm512_mullo_epi64(mixed, set(MIX[1]));
+                let mixed = _mm512_xor_si512(mixed, _mm512_srli_epi64::<31>(mixed));
+                let other = _mm512_sub_epi64(bucket_of(mixed), home);
+                // Below zero is far beyond all buckets.
+                let other = _mm512_min_epu64(other, _mm512_add_epi64(other, buckets));
+                _mm256_storeu_si256(group.others.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(other));
             }
         }
         for i in 0..GROUP {
@@ -342,12 +370,14 @@ impl<const W: usize, S: State> Store<W, S> {
         let mut shown = AtHome::default();
         for i in 0..GROUP {
             let place = Place { bucket: read_back(&group.homes, i), tag: read_back(&group.tags, i) };
+            let other = read_back(&group.others, i);
             let tags = self.tags(place.bucket, &());
             if INSERT {
                 let matches_of = |tags: Tags, tag| matches_avx512(tags, tag);
-                self.ask(group, &mut shown, i, place, tags, matches_of, &());
+                self.ask(group, &mut shown, i, place, other, tags, matches_of, &());
             } else {
-                self.ask_found(group, &mut shown, i, place, answer_avx512(tags, place.tag), &());
+                let answer = answer_avx512(tags, place.tag);
+                self.ask_found(group, &mut shown, i, place.bucket, other, answer, &());
             }
         }
         group.note(shown);
