@@ -171,7 +171,13 @@ impl<const W: usize, S: State> Store<W, S> {
                 let matches_of = |tags: Tags, tag| tags.matches(tag);
                 self.ask(group, &mut shown, i, place, other, tags, matches_of, probe);
             } else {
-                self.ask_found(group, &mut shown, i, place.bucket, other, tags.answer(place.tag), probe);
+                let answer = tags.answer(place.tag);
+                let seen = answer & ALL != 0;
+                let slot = self.ask_found(place.bucket, other, answer, probe);
+                // Slot 0 is compared in vain.
+                group.slots[i] = select_unpredictable(seen, slot, 0);
+                shown.seen |= u32::from(seen) << i;
+                shown.away.strays |= u32::from(answer == 0) << i;
             }
         }
         group.note(shown);
@@ -228,28 +234,14 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// The same of a lookup, from what home [answers](Tags::answer): the entry with the key's tag; else the other bucket, where home has strays;
-    /// else home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in vain. No jump
-    /// depends on which of the three it is: where known flows and unknown ones come in one burst nobody can guess it.
+    /// The same of a lookup, from what home [answers](Tags::answer): the entry with the key's tag, whose slot it returns; else the other bucket, where
+    /// home has strays; else home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in
+    /// vain. No jump depends on which of the three it is: where known flows and unknown ones come in one burst nobody can guess it.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    fn ask_found<P: Probe>(
-        &self,
-        group: &mut Group,
-        shown: &mut AtHome,
-        i: usize,
-        home: u32,
-        other: u32,
-        answer: u32,
-        probe: &P,
-    ) {
+    fn ask_found<P: Probe>(&self, home: u32, other: u32, answer: u32, probe: &P) -> u32 {
         let (seen, away) = (answer & ALL != 0, answer == 0);
         // Where there is none: a slot behind the bucket, which is not asked for.
         let slot = home * LANES as u32 + answer.trailing_zeros();
-        // Slot 0 is compared in vain.
-        group.slots[i] = select_unpredictable(seen, slot, 0);
-        shown.seen |= u32::from(seen) << i;
-        shown.away.strays |= u32::from(away) << i;
         let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
         let next = select_unpredictable(away, other, home) as usize;
         let next = self.tags.as_ptr().wrapping_add(next * WORDS);
@@ -257,6 +249,7 @@ impl<const W: usize, S: State> Store<W, S> {
         if let Some(word) = Self::SECOND {
             ask_line(select_unpredictable(seen, entry.wrapping_add(word), next), probe);
         }
+        slot
     }
 
     /// Looks into the other buckets, and asks for the entries there.
@@ -367,17 +360,44 @@ impl<const W: usize, S: State> Store<W, S> {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
+        if !INSERT {
+            return self.middle_found_avx512(group);
+        }
         let mut shown = AtHome::default();
         for i in 0..GROUP {
             let place = Place { bucket: read_back(&group.homes, i), tag: read_back(&group.tags, i) };
             let other = read_back(&group.others, i);
             let tags = self.tags(place.bucket, &());
-            if INSERT {
-                let matches_of = |tags: Tags, tag| matches_avx512(tags, tag);
-                self.ask(group, &mut shown, i, place, other, tags, matches_of, &());
-            } else {
-                let answer = answer_avx512(tags, place.tag);
-                self.ask_found(group, &mut shown, i, place.bucket, other, answer, &());
+            let matches_of = |tags: Tags, tag| matches_avx512(tags, tag);
+            self.ask(group, &mut shown, i, place, other, tags, matches_of, &());
+        }
+        group.note(shown);
+    }
+
+    /// The same of lookups. What follows from homes' answers beside what is asked for is found of sixteen keys at once.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn middle_found_avx512(&self, group: &mut Group) {
+        use std::arch::x86_64::*;
+        let mut answers = [0_u32; GROUP];
+        for i in 0..GROUP {
+            let (home, other) = (read_back(&group.homes, i), read_back(&group.others, i));
+            answers[i] = answer_avx512(self.tags(home, &()), read_back(&group.tags, i));
+            group.slots[i] = self.ask_found(home, other, answers[i], &());
+        }
+        let mut shown = AtHome::default();
+        for at in (0..GROUP).step_by(16) {
+            // SAFETY: there are 16 answers and 16 slots from `at` on.
+            unsafe {
+                let answer = _mm512_loadu_si512(answers.as_ptr().add(at).cast());
+                let seen = _mm512_test_epi32_mask(answer, _mm512_set1_epi32(ALL as i32));
+                let away = _mm512_testn_epi32_mask(answer, answer);
+                shown.seen |= u32::from(seen) << at;
+                shown.away.strays |= u32::from(away) << at;
+                // Of keys that are not seen slot 0 is compared, in vain.
+                let slots = group.slots.as_mut_ptr().add(at).cast::<i32>();
+                _mm512_storeu_epi32(slots, _mm512_maskz_loadu_epi32(seen, slots));
             }
         }
         group.note(shown);
