@@ -355,6 +355,18 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
+    /// The tags of a bucket, without a look at whether there is one.
+    ///
+    /// # Safety
+    /// It is a home, the product of the number of buckets and a part of a hash over 2^32: less than that number.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[inline(always)]
+    unsafe fn tags_of(&self, bucket: u32) -> Tags<'_> {
+        debug_assert!(bucket < self.buckets);
+        // SAFETY: each bucket has so many words.
+        Tags(unsafe { &*self.tags.as_ptr().add(bucket as usize * WORDS).cast::<[AtomicU64; WORDS]>() })
+    }
+
     /// Tags compared, entries asked for.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
@@ -367,7 +379,8 @@ impl<const W: usize, S: State> Store<W, S> {
         for i in 0..GROUP {
             let place = Place { bucket: read_back(&group.homes, i), tag: read_back(&group.tags, i) };
             let other = read_back(&group.others, i);
-            let tags = self.tags(place.bucket, &());
+            // SAFETY: `begin_avx512` has computed it.
+            let tags = unsafe { self.tags_of(place.bucket) };
             let matches_of = |tags: Tags, tag| matches_avx512(tags, tag);
             self.ask(group, &mut shown, i, place, other, tags, matches_of, &());
         }
@@ -383,7 +396,9 @@ impl<const W: usize, S: State> Store<W, S> {
         let mut answers = [0_u32; GROUP];
         for i in 0..GROUP {
             let (home, other) = (read_back(&group.homes, i), read_back(&group.others, i));
-            answers[i] = answer_avx512(self.tags(home, &()), read_back(&group.tags, i));
+            // SAFETY: `begin_avx512` has computed it.
+            let tags = unsafe { self.tags_of(home) };
+            answers[i] = answer_avx512(tags, read_back(&group.tags, i));
             group.slots[i] = self.ask_found(home, other, answers[i], &());
         }
         let mut shown = AtHome::default();
