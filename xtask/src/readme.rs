@@ -4,6 +4,7 @@
 mod classify;
 mod roles;
 
+use crate::peers::flow::CASES;
 use crate::{env, record};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -226,7 +227,7 @@ fn peers_table(recorded: &Recorded) -> String {
 fn flow_peers() -> Result<String> {
     let recorded = Recorded::read("peers-flow")?;
     Ok(recorded.map_or_else(String::new, |recorded| {
-        let table = pairs(&recorded, &["hit", "miss", "hit-dependent", "insert", "find-or-insert"], "M/s");
+        let table = pairs(&recorded, &CASES, "M/s");
         format!("{}\n{table}", recorded.origin())
     }))
 }

@@ -143,12 +143,15 @@ pub fn spread(rss: u32) -> u64 {
     mix(u64::from(rss).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
+/// The factors of [`mix`].
+pub(crate) const MIX: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
+
 /// A bijection that lets every bit of the input change every bit of the result (David Stafford's variant 13 of
 /// MurmurHash3's finalizer).
 #[inline(always)]
 pub fn mix(mut h: u64) -> u64 {
-    h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    h = (h ^ (h >> 30)).wrapping_mul(MIX[0]);
+    h = (h ^ (h >> 27)).wrapping_mul(MIX[1]);
     h ^ (h >> 31)
 }
 

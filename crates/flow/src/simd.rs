@@ -5,27 +5,32 @@
 
 use crate::words::{AtomicU64, Ordering};
 
-/// AVX2 and the bit instructions of its time.
+/// AVX2 and the bit instructions of its time. Asked once: the library would look at each name every time.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-fn has_avx2() -> bool {
+static AVX2: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
         && is_x86_feature_detected!("lzcnt")
         && is_x86_feature_detected!("popcnt")
-}
+});
 
-/// AVX-512 as servers have it since 2017, and [`has_avx2`].
+/// AVX-512 as servers have it since 2017, and [`AVX2`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-pub(crate) fn has_avx512() -> bool {
+static AVX512: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512cd")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
-        && has_avx2()
+        && *AVX2
+});
+
+/// Whether this CPU has what kernels for [`AVX512`] want.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+pub(crate) fn has_avx512() -> bool {
+    *AVX512
 }
 
 /// Runs `f` compiled for the instructions that this CPU has (AVX-512, or AVX2, with BMI), or as it is. What `f` calls must be
@@ -48,7 +53,7 @@ pub(crate) fn on_this_cpu<R>(f: impl FnOnce() -> R) -> R {
             // SAFETY: this CPU has just said that it has them.
             return unsafe { avx512(f) };
         }
-        if has_avx2() {
+        if *AVX2 {
             // SAFETY: as above.
             return unsafe { avx2(f) };
         }

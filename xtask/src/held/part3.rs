@@ -9,6 +9,7 @@ pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
     ("lookups of 2^20 flows against rte_hash and the maps", |machine| lookups(machine, "2^20")),
     ("lookups of 2^24 flows against rte_hash and the maps", |machine| lookups(machine, "2^24")),
+    ("known and unknown flows in one burst, and one flow at a time, against rte_hash", mixed),
     ("find or insert against rte_hash", find_or_insert),
     ("insertions to load 0.95 are bounded", bounded),
     ("expiry and migration look at the buckets asked for", steps),
@@ -108,6 +109,18 @@ fn lookups(machine: &Machine, entries: &str) -> Result<Outcome> {
         text.join(", ")
     );
     Ok(verdict(ratios.len() == 4 && ratios.iter().all(good), text))
+}
+
+/// Half of each batch known, the others not, in random order; and hits one by one.
+fn mixed(machine: &Machine) -> Result<Outcome> {
+    let objects = peers(machine, &["--case", "mixed,hit-single", "--only", "rte_hash"])?;
+    let ratios: Vec<&Value> =
+        ratios(&objects).into_iter().filter(|ratio| ratio["to"] == "peer:rte_hash").collect();
+    if ratios.len() != 4 {
+        bail!("{} ratios to rte_hash, not those of two cases and two sizes", ratios.len());
+    }
+    let text: Vec<String> = ratios.iter().map(|ratio| format!("{} {}", case(ratio), shown(ratio))).collect();
+    Ok(Outcome::Measured(text.join(", ")))
 }
 
 /// A table is filled with random keys, all new, in batches of 32.

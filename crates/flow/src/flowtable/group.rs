@@ -6,7 +6,9 @@
 
 use super::State;
 use super::store::{Place, Store};
-use super::tags::{LANES, Tags, WORDS, bits};
+use super::tags::{ALL, LANES, Tags, WORDS, bits};
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+use crate::hash::MIX;
 use crate::key::Key;
 use crate::words::AtomicU64;
 use std::hint::select_unpredictable;
@@ -20,6 +22,8 @@ pub(super) const GROUP: usize = 32;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Group {
     homes: [u32; GROUP],
+    /// Other buckets.
+    others: [u32; GROUP],
     tags: [u16; GROUP],
     /// The first slot with the key's tag, in its home or else in its other bucket, if there is one.
     pub(super) slots: [u32; GROUP],
@@ -49,6 +53,7 @@ impl Group {
     pub(super) const fn new() -> Self {
         Group {
             homes: [0; GROUP],
+            others: [0; GROUP],
             tags: [0; GROUP],
             slots: [0; GROUP],
             seen: 0,
@@ -69,6 +74,11 @@ impl Group {
     #[inline(always)]
     pub(super) fn place(&self, i: usize) -> Place {
         Place { bucket: self.homes[i], tag: self.tags[i] }
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn other(&self, i: usize) -> u32 {
+        self.others[i]
     }
 
     /// Takes over what homes have shown.
@@ -113,9 +123,12 @@ impl<const W: usize, S: State> Store<W, S> {
             unsafe { self.look_avx512::<INSERT>(hashes, keys, &mut done) };
             start = hashes.len().min(keys.len()) * GROUP;
         }
-        self.look_probed::<INSERT, ()>(&hashes[start..], &keys[start..], &(), |group, first| {
-            done(group, start + first);
-        });
+        // Most bursts are whole groups.
+        if start < hashes.len().min(keys.len()) {
+            self.look_probed::<INSERT, ()>(&hashes[start..], &keys[start..], &(), |group, first| {
+                done(group, start + first);
+            });
+        }
     }
 
     /// As [`look`](Self::look), by its specification, one group after the other, telling a probe every line that is asked for.
@@ -147,14 +160,25 @@ impl<const W: usize, S: State> Store<W, S> {
         for (i, &hash) in hashes[..n].iter().enumerate() {
             let Place { bucket, tag } = self.place(hash);
             (group.homes[i], group.tags[i]) = (bucket, tag);
+            group.others[i] = self.alternate(bucket, tag);
             self.prefetch_tags(bucket);
         }
         let mut shown = AtHome::default();
         for i in 0..n {
-            let place = group.place(i);
+            let (place, other) = (group.place(i), group.others[i]);
             let tags = self.tags(place.bucket, probe);
-            let matches_of = |tags: Tags, tag| tags.matches(tag);
-            self.ask::<INSERT, P>(group, &mut shown, i, place, tags, matches_of, probe);
+            if INSERT {
+                let matches_of = |tags: Tags, tag| tags.matches(tag);
+                self.ask(group, &mut shown, i, place, other, tags, matches_of, probe);
+            } else {
+                let answer = tags.answer(place.tag);
+                let seen = answer & ALL != 0;
+                let slot = self.ask_found(place.bucket, other, answer, probe);
+                // Slot 0 is compared in vain.
+                group.slots[i] = select_unpredictable(seen, slot, 0);
+                shown.seen |= u32::from(seen) << i;
+                shown.away.strays |= u32::from(answer == 0) << i;
+            }
         }
         group.note(shown);
         self.look_away(group, |tags: Tags, tag| tags.matches(tag), probe);
@@ -165,27 +189,25 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// Asks for what home shows that a key needs next.
+    /// Asks for what home shows that an insertion needs next.
     ///
-    /// Of an insertion it is the entry with its tag; else the free slot that it would go to; else the other bucket, which tells whether it
+    /// It is the entry with the key's tag; else the free slot that it would go to; else the other bucket, which tells whether it
     /// is there. No jump depends on which of them: of a flood in the same bursts as flows that are there nobody can guess it, and a wrong
     /// guess costs as much as a lookup in the cache.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
-    fn ask<const INSERT: bool, P: Probe>(
+    fn ask<P: Probe>(
         &self,
         group: &mut Group,
         shown: &mut AtHome,
         i: usize,
         place: Place,
+        other: u32,
         tags: Tags,
         matches_of: impl Fn(Tags, u16) -> u32,
         probe: &P,
     ) {
         let matches = matches_of(tags, place.tag);
-        if !INSERT {
-            return self.ask_found(group, shown, i, place, tags, matches, probe);
-        }
         let (seen, strays) = (matches != 0, tags.strays() != 0);
         let free = Self::preferred(place.bucket, matches_of(tags, 0));
         let wanted = select_unpredictable(seen, matches, free);
@@ -201,8 +223,7 @@ impl<const W: usize, S: State> Store<W, S> {
         shown.away.crowded |= u32::from(!here) << i;
         shown.welcome |= u32::from(!seen & here & !strays) << i;
         let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
-        let alternate = self.alternate(place.bucket, place.tag) as usize;
-        let other = self.tags.as_ptr().wrapping_add(alternate * WORDS);
+        let other = self.tags.as_ptr().wrapping_add(other as usize * WORDS);
         ask_line(select_unpredictable(here, entry, other), probe);
         if let Some(word) = Self::SECOND {
             ask_line(select_unpredictable(here, entry.wrapping_add(word), other), probe);
@@ -213,32 +234,22 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// The same of a lookup. It asks for the other bucket of a key that home does not show where home has strays, and without a jump, for whether it has
-    /// cannot be predicted: else for home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in vain.
+    /// The same of a lookup, from what home [answers](Tags::answer): the entry with the key's tag, whose slot it returns; else the other bucket, where
+    /// home has strays; else home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in
+    /// vain. No jump depends on which of the three it is: where known flows and unknown ones come in one burst nobody can guess it.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    fn ask_found<P: Probe>(
-        &self,
-        group: &mut Group,
-        shown: &mut AtHome,
-        i: usize,
-        place: Place,
-        tags: Tags,
-        matches: u32,
-        probe: &P,
-    ) {
-        if matches != 0 {
-            shown.seen |= 1 << i;
-            group.slots[i] = place.bucket * LANES as u32 + matches.trailing_zeros();
-            self.ask_entry(group.slots[i] as usize, probe);
-        } else {
-            group.slots[i] = 0;
-            let strays = tags.strays() != 0;
-            shown.away.strays |= u32::from(strays) << i;
-            let alternate = self.alternate(place.bucket, place.tag);
-            let next = select_unpredictable(strays, alternate, place.bucket) as usize;
-            ask_line(self.tags.as_ptr().wrapping_add(next * WORDS), probe);
+    fn ask_found<P: Probe>(&self, home: u32, other: u32, answer: u32, probe: &P) -> u32 {
+        let (seen, away) = (answer & ALL != 0, answer == 0);
+        // Where there is none: a slot behind the bucket, which is not asked for.
+        let slot = home * LANES as u32 + answer.trailing_zeros();
+        let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
+        let next = select_unpredictable(away, other, home) as usize;
+        let next = self.tags.as_ptr().wrapping_add(next * WORDS);
+        ask_line(select_unpredictable(seen, entry, next), probe);
+        if let Some(word) = Self::SECOND {
+            ask_line(select_unpredictable(seen, entry.wrapping_add(word), next), probe);
         }
+        slot
     }
 
     /// Looks into the other buckets, and asks for the entries there.
@@ -246,7 +257,7 @@ impl<const W: usize, S: State> Store<W, S> {
     fn look_away<P: Probe>(&self, group: &mut Group, matches_of: impl Fn(Tags, u16) -> u32, probe: &P) {
         let away = group.away;
         for i in bits(away.strays | away.crowded) {
-            let alternate = self.alternate(group.homes[i], group.tags[i]);
+            let alternate = group.others[i];
             let tags = self.tags(alternate, probe);
             let matches = matches_of(tags, group.tags[i]);
             let to_go = matches == 0 && away.crowded >> i & 1 != 0;
@@ -278,14 +289,23 @@ impl<const W: usize, S: State> Store<W, S> {
         keys: &[[Key<W>; GROUP]],
         done: &mut impl FnMut(&Group, usize),
     ) {
-        let mut groups = [const { Group::new() }; 3];
         let n = hashes.len().min(keys.len());
+        if n < 2 {
+            // Nothing else is under way: one group to clear, not three.
+            for (hashes, keys) in hashes.iter().zip(keys) {
+                let mut group = Group::new();
+                self.begin_avx512(&mut group, hashes);
+                self.middle_avx512::<INSERT>(&mut group);
+                self.end_avx512(&mut group, keys);
+                done(&group, 0);
+            }
+            return;
+        }
+        let mut groups = [const { Group::new() }; 3];
         for (group, hashes) in groups.iter_mut().zip(&hashes[..n]).take(2) {
             self.begin_avx512(group, hashes);
         }
-        if n > 0 {
-            self.middle_avx512::<INSERT>(&mut groups[0]);
-        }
+        self.middle_avx512::<INSERT>(&mut groups[0]);
         for k in 0..n {
             if k + 2 < n {
                 self.begin_avx512(&mut groups[(k + 2) % 3], &hashes[k + 2]);
@@ -299,21 +319,35 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// Homes and tags, and home's tags asked for.
+    /// Homes, other buckets and tags, and home's tags asked for.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn begin_avx512(&self, group: &mut Group, hashes: &[u64; GROUP]) {
         use std::arch::x86_64::*;
-        let buckets = _mm512_set1_epi64(i64::from(self.buckets));
+        let set = |number: u64| _mm512_set1_epi64(number as i64);
+        let (buckets, one) = (set(self.buckets.into()), set(1));
+        // The high half of a hash, scaled to the number of buckets.
+        let bucket_of =
+            |hash| _mm512_srli_epi64::<32>(_mm512_mul_epu32(_mm512_srli_epi64::<32>(hash), buckets));
         for at in (0..GROUP).step_by(8) {
-            // SAFETY: 8 hashes from `at` on are there, and room for 8 homes and 8 tags.
+            // SAFETY: 8 hashes from `at` on are there, and room for 8 homes, 8 other buckets and 8 tags.
             unsafe {
                 let hash = _mm512_loadu_si512(hashes.as_ptr().add(at).cast());
-                let place = _mm512_srli_epi64::<32>(_mm512_mul_epu32(_mm512_srli_epi64::<32>(hash), buckets));
-                _mm256_storeu_si256(group.homes.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(place));
-                let tag = _mm_max_epu16(_mm512_cvtepi64_epi16(hash), _mm_set1_epi16(1));
-                _mm_storeu_si128(group.tags.as_mut_ptr().add(at).cast(), tag);
+                let home = bucket_of(hash);
+                _mm256_storeu_si256(group.homes.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(home));
+                let tag = _mm512_max_epu64(_mm512_and_si512(hash, set(0xffff)), one);
+                _mm_storeu_si128(group.tags.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi16(tag));
+                // `alternate`, with what its table holds computed: a number that is small is mixed without the first of the shifts.
+                let mixed = _mm512_add_epi64(_mm512_and_si512(tag, set(0xff)), one);
+                let mixed = _mm512_mullo_epi64(mixed, set(MIX[0]));
+                let mixed = _mm512_xor_si512(mixed, _mm512_srli_epi64::<27>(mixed));
+                let mixed = _mm512_mullo_epi64(mixed, set(MIX[1]));
+                let mixed = _mm512_xor_si512(mixed, _mm512_srli_epi64::<31>(mixed));
+                let other = _mm512_sub_epi64(bucket_of(mixed), home);
+                // Below zero is far beyond all buckets.
+                let other = _mm512_min_epu64(other, _mm512_add_epi64(other, buckets));
+                _mm256_storeu_si256(group.others.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(other));
             }
         }
         for i in 0..GROUP {
@@ -321,24 +355,65 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
+    /// The tags of a bucket, without a look at whether there is one.
+    ///
+    /// # Safety
+    /// It is a home, the product of the number of buckets and a part of a hash over 2^32: less than that number.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[inline(always)]
+    unsafe fn tags_of(&self, bucket: u32) -> Tags<'_> {
+        debug_assert!(bucket < self.buckets);
+        // SAFETY: each bucket has so many words.
+        Tags(unsafe { &*self.tags.as_ptr().add(bucket as usize * WORDS).cast::<[AtomicU64; WORDS]>() })
+    }
+
     /// Tags compared, entries asked for.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
+        if !INSERT {
+            return self.middle_found_avx512(group);
+        }
         let mut shown = AtHome::default();
         for i in 0..GROUP {
             let place = Place { bucket: read_back(&group.homes, i), tag: read_back(&group.tags, i) };
-            let tags = self.tags(place.bucket, &());
-            self.ask::<INSERT, ()>(
-                group,
-                &mut shown,
-                i,
-                place,
-                tags,
-                |tags: Tags, tag| matches_avx512(tags, tag),
-                &(),
-            );
+            let other = read_back(&group.others, i);
+            // SAFETY: `begin_avx512` has computed it.
+            let tags = unsafe { self.tags_of(place.bucket) };
+            let matches_of = |tags: Tags, tag| matches_avx512(tags, tag);
+            self.ask(group, &mut shown, i, place, other, tags, matches_of, &());
+        }
+        group.note(shown);
+    }
+
+    /// The same of lookups. What follows from homes' answers beside what is asked for is found of sixteen keys at once.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn middle_found_avx512(&self, group: &mut Group) {
+        use std::arch::x86_64::*;
+        let mut answers = [0_u32; GROUP];
+        for i in 0..GROUP {
+            let (home, other) = (read_back(&group.homes, i), read_back(&group.others, i));
+            // SAFETY: `begin_avx512` has computed it.
+            let tags = unsafe { self.tags_of(home) };
+            answers[i] = answer_avx512(tags, read_back(&group.tags, i));
+            group.slots[i] = self.ask_found(home, other, answers[i], &());
+        }
+        let mut shown = AtHome::default();
+        for at in (0..GROUP).step_by(16) {
+            // SAFETY: there are 16 answers and 16 slots from `at` on.
+            unsafe {
+                let answer = _mm512_loadu_si512(answers.as_ptr().add(at).cast());
+                let seen = _mm512_test_epi32_mask(answer, _mm512_set1_epi32(ALL as i32));
+                let away = _mm512_testn_epi32_mask(answer, answer);
+                shown.seen |= u32::from(seen) << at;
+                shown.away.strays |= u32::from(away) << at;
+                // Of keys that are not seen slot 0 is compared, in vain.
+                let slots = group.slots.as_mut_ptr().add(at).cast::<i32>();
+                _mm512_storeu_epi32(slots, _mm512_maskz_loadu_epi32(seen, slots));
+            }
         }
         group.note(shown);
     }
@@ -348,31 +423,62 @@ impl<const W: usize, S: State> Store<W, S> {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn end_avx512(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
-        use std::arch::x86_64::*;
         self.look_away(group, |tags: Tags, tag| matches_avx512(tags, tag), &());
+        let equal = if W == 2 { self.equal_pairs(group, keys) } else { self.equal(group, keys) };
+        group.found = equal & group.seen;
+    }
+
+    /// Bits of the keys, of one to eight words, that their slots have.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn equal(&self, group: &Group, keys: &[Key<W>; GROUP]) -> u32 {
+        use std::arch::x86_64::*;
         let entries: *const i64 = self.entries.as_ptr().cast();
+        let words = ((1_u16 << W.min(8)) - 1) as u8;
         let mut differ = [0_u8; GROUP];
         for i in 0..GROUP {
             // SAFETY: a slot is less than the number of slots, an entry has more than W words; what lies beyond is masked out.
             differ[i] = unsafe {
                 let entry = entries.add(group.slots[i] as usize * Self::STRIDE);
-                let key: *const i64 = keys[i].0.as_ptr().cast();
-                match W {
-                    2 => _mm_cmpneq_epi64_mask(_mm_loadu_si128(entry.cast()), _mm_loadu_si128(key.cast())),
-                    _ => {
-                        let words = ((1_u16 << W.min(8)) - 1) as u8;
-                        let entry = _mm512_maskz_loadu_epi64(words, entry);
-                        _mm512_cmpneq_epi64_mask(entry, _mm512_maskz_loadu_epi64(words, key))
-                    }
-                }
+                let entry = _mm512_maskz_loadu_epi64(words, entry);
+                _mm512_cmpneq_epi64_mask(entry, _mm512_maskz_loadu_epi64(words, keys[i].0.as_ptr().cast()))
             };
         }
         // SAFETY: 32 bytes.
-        let equal = unsafe {
+        unsafe {
             let differ = _mm256_loadu_si256(differ.as_ptr().cast());
             _mm256_testn_epi8_mask(differ, differ)
-        };
-        group.found = equal & group.seen;
+        }
+    }
+
+    /// The same of keys of two words: four to a vector. What comes of it stays in registers: bytes that are written one by one and read together
+    /// are waited for until they are in the cache.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn equal_pairs(&self, group: &Group, keys: &[Key<W>; GROUP]) -> u32 {
+        use std::arch::x86_64::*;
+        assert_eq!(W, 2);
+        let entries: *const i64 = self.entries.as_ptr().cast();
+        let mut differ = 0_u64;
+        for at in (0..GROUP).step_by(4) {
+            let entry = |i: usize| {
+                let slot = read_back(&group.slots, at + i) as usize;
+                entries.wrapping_add(slot * Self::STRIDE).cast::<__m128i>()
+            };
+            // SAFETY: a slot is less than the number of slots, an entry has more than two words; there are four keys from `at` on.
+            let words = unsafe {
+                let mut four = _mm512_castsi128_si512(_mm_loadu_si128(entry(0)));
+                four = _mm512_inserti64x2::<1>(four, _mm_loadu_si128(entry(1)));
+                four = _mm512_inserti64x2::<2>(four, _mm_loadu_si128(entry(2)));
+                four = _mm512_inserti64x2::<3>(four, _mm_loadu_si128(entry(3)));
+                _mm512_cmpneq_epi64_mask(four, _mm512_loadu_si512(keys.as_ptr().add(at).cast()))
+            };
+            differ |= u64::from(words) << (2 * at);
+        }
+        // Two bits for each key.
+        !(_pext_u64(differ | differ >> 1, 0x5555_5555_5555_5555) as u32)
     }
 }
 
@@ -399,5 +505,16 @@ fn matches_avx512(tags: Tags, tag: u16) -> u32 {
     use std::arch::x86_64::*;
     // SAFETY: a bucket's 64 bytes, aligned to as many.
     let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
-    _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & super::tags::ALL
+    _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
+}
+
+/// [`Tags::answer`] for the owner: in the last lane it is no tag that is wanted, but that there are no strays.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn answer_avx512(tags: Tags, tag: u16) -> u32 {
+    use std::arch::x86_64::*;
+    // SAFETY: a bucket's 64 bytes, aligned to as many.
+    let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
+    _mm512_cmpeq_epi16_mask(bucket, _mm512_maskz_set1_epi16(ALL, tag as i16))
 }

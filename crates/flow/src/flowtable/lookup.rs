@@ -2,7 +2,7 @@
 
 use super::group::GROUP;
 use super::store::{Place, Store};
-use super::tags::{LANES, Tags, WORDS, bits};
+use super::tags::{LANES, WORDS, bits};
 use super::{FlowTable, Slot, State};
 use crate::hash::KeyHash;
 use crate::key::Key;
@@ -10,32 +10,39 @@ use tidemill_lookup::drive::prefetch;
 use tidemill_lookup::probe::Probe;
 
 impl<const W: usize, S: State> Store<W, S> {
-    /// The slot of a key among those of a bucket with its tag.
+    /// The slot of a key among these lanes of a bucket.
     #[inline(always)]
-    pub(super) fn among<P: Probe>(
-        &self,
-        bucket: u32,
-        tags: Tags,
-        tag: u16,
-        key: &Key<W>,
-        probe: &P,
-    ) -> Option<usize> {
-        bits(tags.matches(tag))
-            .map(|lane| bucket as usize * LANES + lane)
-            .find(|&slot| self.key_is(slot, key, probe))
+    fn among<P: Probe>(&self, bucket: u32, lanes: u32, key: &Key<W>, probe: &P) -> Option<usize> {
+        bits(lanes).map(|lane| bucket as usize * LANES + lane).find(|&slot| self.key_is(slot, key, probe))
     }
 
-    /// The slot of a key.
+    /// The slot of a key. Nearly every key is the first at home with its tag, or home says that it is nowhere. The rest is out of the way: the fewer
+    /// instructions a lookup is, the more of those that follow one another wait for memory together.
     #[inline(always)]
     pub(super) fn find<P: Probe>(&self, place: Place, key: &Key<W>, probe: &P) -> Option<usize> {
+        let tags = self.tags(place.bucket, probe);
+        let matches = tags.matches(place.tag);
+        if matches != 0 {
+            let slot = place.bucket as usize * LANES + matches.trailing_zeros() as usize;
+            if self.key_is(slot, key, probe) {
+                return Some(slot);
+            }
+        } else if tags.strays() == 0 {
+            return None;
+        }
+        self.find_further(place, matches & matches.wrapping_sub(1), key, probe)
+    }
+
+    /// The slot of a key among these lanes of its home, or in its other bucket.
+    #[inline(never)]
+    fn find_further<P: Probe>(&self, place: Place, lanes: u32, key: &Key<W>, probe: &P) -> Option<usize> {
         let Place { bucket, tag } = place;
-        let tags = self.tags(bucket, probe);
-        let found = self.among(bucket, tags, tag, key, probe);
-        if found.is_some() || tags.strays() == 0 {
+        let found = self.among(bucket, lanes, key, probe);
+        if found.is_some() || self.tags(bucket, &()).strays() == 0 {
             return found;
         }
         let alternate = self.alternate(bucket, tag);
-        self.among(alternate, self.tags(alternate, probe), tag, key, probe)
+        self.among(alternate, self.tags(alternate, probe).matches(tag), key, probe)
     }
 
     #[cold]
@@ -95,9 +102,9 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let (hashes, keys, out) = (&hashes[..n], &keys[..n], &mut out[..n]);
         store.look::<false>(hashes, keys, |group, start| {
             let out = &mut out[start..n.min(start + GROUP)];
-            for (i, out) in out.iter_mut().enumerate() {
-                let slot = Slot::new(group.slots[i] as usize);
-                *out = (group.found >> i & 1 != 0).then_some(slot);
+            // Without a look at whether there is an i-th slot, so that vectors do all of them.
+            for ((i, out), &slot) in out.iter_mut().enumerate().zip(&group.slots) {
+                *out = Slot::new_if(group.found >> i & 1 != 0, slot);
             }
             for i in bits(group.unsure()) {
                 out[i] = store.find_again(group.place(i), &keys[start + i]);

@@ -59,6 +59,7 @@ use crate::key::Key;
 use crate::table::SizeError;
 use crate::words::Ordering;
 use rekey::Generation;
+use std::hint::select_unpredictable;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use store::Store;
@@ -80,6 +81,12 @@ impl Slot {
     #[inline(always)]
     fn new(index: usize) -> Self {
         Slot(NonZeroU32::MIN.saturating_add(index as u32))
+    }
+
+    /// The slot of this index where it is `there`, without a jump that depends on it.
+    #[inline(always)]
+    fn new_if(there: bool, index: u32) -> Option<Self> {
+        NonZeroU32::new(select_unpredictable(there, index.wrapping_add(1), 0)).map(Slot)
     }
 
     /// From 0 up to the table's slots: for arrays beside the table.
@@ -261,6 +268,19 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     #[inline(always)]
     pub fn word(&self, slot: Slot, i: usize) -> u64 {
         self.store.entry(slot.index())[W + 1..][i].load(Ordering::Relaxed)
+    }
+
+    /// Word `i` of a flow's state, or `absent` where there is no flow, without a jump that depends on it: for the answers to a burst of which nobody
+    /// knows which packets are of known flows.
+    ///
+    /// # Panics
+    /// If a state has no such word.
+    #[inline(always)]
+    pub fn word_or(&self, slot: Option<Slot>, i: usize, absent: u64) -> u64 {
+        // Where there is none slot 0 is read, in vain.
+        let number = slot.map_or(0, |slot| slot.0.get());
+        let word = self.store.entry(number.saturating_sub(1) as usize)[W + 1..][i].load(Ordering::Relaxed);
+        select_unpredictable(number != 0, word, absent)
     }
 
     /// Changes word `i` of the flow's state: one store. Readers see each word whole, but may see words of different moments.

@@ -42,7 +42,8 @@ impl<const W: usize> HashTable<W> for FlowTable<W, u64, Keyed<W>> {
         for ((hashes, keys), out) in hashes.chunks(BURST).zip(keys.chunks(BURST)).zip(out.chunks_mut(BURST)) {
             self.lookup_batch(hashes, keys, &mut slots[..keys.len()]);
             for (out, slot) in out.iter_mut().zip(slots) {
-                *out = slot.map(|slot| self.word(slot, 0));
+                let word = self.word_or(slot, 0, 0);
+                *out = slot.map(|_| word);
             }
         }
     }

@@ -109,8 +109,8 @@ impl<const W: usize, S: State> Store<W, S> {
     #[inline(always)]
     pub(super) fn alternate(&self, bucket: u32, tag: u16) -> u32 {
         let r = self.reflections[usize::from(tag as u8)];
-        let difference = r.wrapping_sub(bucket);
-        if r < bucket { difference.wrapping_add(self.buckets) } else { difference }
+        // Which of the two is less is anybody's guess.
+        r.wrapping_sub(bucket).wrapping_add(select_unpredictable(r < bucket, self.buckets, 0))
     }
 
     /// The bucket's tags.
@@ -199,7 +199,8 @@ impl<const W: usize, S: State> Store<W, S> {
 
     #[inline(always)]
     pub(super) fn entry(&self, slot: usize) -> &[AtomicU64] {
-        &self.entries[slot * Self::STRIDE..][..Self::STRIDE]
+        let start = slot * Self::STRIDE;
+        &self.entries[start..start + Self::STRIDE]
     }
 
     #[inline(always)]

@@ -27,6 +27,13 @@ impl Tags<'_> {
         equal_halves(self.0, tag) & ALL
     }
 
+    /// What a lookup wants to know: the slots with this tag, and in the bit behind them whether the bucket has no strays. So 0 is "perhaps in
+    /// the other bucket", and of anything else the lowest bit is that of a slot or says "nowhere".
+    #[inline(always)]
+    pub(super) fn answer(self, tag: u16) -> u32 {
+        self.matches(tag) | u32::from(self.strays() == 0) << LANES
+    }
+
     /// The slots that are free.
     #[inline(always)]
     pub(super) fn free(self) -> u32 {
@@ -82,6 +89,9 @@ mod tests {
             tags.set(lane, 5);
             assert_eq!((tags.matches(5), tags.tag(lane), tags.strays()), (1 << lane, 5, 5));
             assert_eq!((tags.free(), tags.used()), (ALL & !(1 << lane), 1 << lane));
+            assert_eq!((tags.answer(5), tags.answer(6)), (1 << lane, 0));
+            tags.set(LANES, 0);
+            assert_eq!((tags.answer(5), tags.answer(6)), (1 << lane | 1 << LANES, 1 << LANES));
             tags.set(lane, 0);
             assert_eq!(tags.free(), ALL);
         }

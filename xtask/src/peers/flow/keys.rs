@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 /// The cases, as runners know them.
-pub(super) const CASES: [&str; 7] =
+pub(crate) const CASES: [&str; 7] =
     ["hit", "miss", "mixed", "hit-single", "hit-dependent", "insert", "find-or-insert"];
 
 /// Whether a case fills the table from empty.

@@ -99,11 +99,11 @@ impl<const W: usize> Store<W> for Flows<W> {
         let slots = &mut slots[..keys.len()];
         self.0.lookup_batch(hashes, keys, slots);
         for (out, slot) in out.iter_mut().zip(slots) {
-            *out = slot.map_or(0, |slot| self.0.state(slot));
+            *out = self.0.word_or(*slot, 0, 0);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn lookup(&self, hash: u64, key: &Key<W>) -> u64 {
         self.0.find(hash, key).map_or(0, |slot| self.0.state(slot))
     }

@@ -41,6 +41,7 @@ fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
             for i in 0..GROUP {
                 assert_eq!(vectors.place(i), store.place(hashes[i]));
                 assert_eq!(scalar.place(i), store.place(hashes[i]));
+                assert_eq!(vectors.other(i), scalar.other(i));
                 let (is, may) = (vectors.found >> i & 1 != 0, vectors.unsure() >> i & 1 != 0);
                 let there = store.find(store.place(hashes[i]), &keys[i], &());
                 if is || may {

@@ -55,6 +55,18 @@ fn random_lives_with_keys_of_a_line_and_more() {
     lives::<9, u64>(5000..5000 + LIVES);
 }
 
+/// In the first slot too, which is read where there is no flow.
+#[test]
+fn a_word_of_a_flow_or_of_none() {
+    let mut table = FlowTable::<2, [u64; 2], _>::new(31, Masked::good(1)).unwrap();
+    for i in 0..31 {
+        let slot = table.find_or_insert(0, table.hasher().hash(&key(i)), &key(i)).slot().unwrap();
+        table.set_state(slot, [i + 1, !i]);
+        assert_eq!((table.word_or(Some(slot), 0, 7), table.word_or(Some(slot), 1, 7)), (i + 1, !i));
+        assert_eq!((table.word_or(None, 0, 7), table.word_or(None, 1, 0)), (7, 0));
+    }
+}
+
 /// Keys that differ in one word only, in all forms of lookup.
 #[test]
 fn every_word_of_a_key_counts() {
