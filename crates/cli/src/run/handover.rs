@@ -9,7 +9,7 @@ use super::written::foreign;
 use crate::usage;
 use crate::usage::one_line;
 use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
