@@ -460,6 +460,9 @@ fn root_mistakes_are_one_line_with_the_way_out() {
     let memory = vec![memory(2048); 2];
     let context = OpenContext { base: Path::new("."), table: None, memory: &memory };
     let mut ports = spec("device = 'net_ring0'\nqueues = 1").open(2, &context).unwrap();
+    // Nobody else gets its device, which goes on.
+    let error = refused("device = 'net_ring0'", 1);
+    assert!(error.contains("device \"net_ring0\" is port \"p\"'s already: give another"), "{error}");
     let mut pools = [memory[0].pool(1024).unwrap(), memory[0].pool(1024).unwrap()];
     let mut burst = Burst::new();
     let started = Instant::now();
