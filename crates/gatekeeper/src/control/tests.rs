@@ -20,9 +20,14 @@ const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
 
 fn interfaces() -> Interfaces {
+    interfaces_at(1)
+}
+
+/// The same with another host's addresses.
+fn interfaces_at(host: u8) -> Interfaces {
     let mut back = Interface::of_port(1, "back");
-    back.v4.push(("10.0.0.1".parse().unwrap(), "10.0.0.0/24".parse().unwrap()));
-    back.v6.push(("fd00::1".parse().unwrap(), "fd00::/64".parse().unwrap()));
+    back.v4.push((format!("10.0.0.{host}").parse().unwrap(), "10.0.0.0/24".parse().unwrap()));
+    back.v6.push((format!("fd00::{host}").parse().unwrap(), "fd00::/64".parse().unwrap()));
     Interfaces::new(vec![Interface::of_port(0, "front"), back], 2)
 }
 
@@ -116,6 +121,35 @@ fn a_reload_is_whole_or_not_at_all() {
     let after = seen(&mut control);
     assert!(!after.contains("198.51.100.0/24") && after.contains("203.0.113.0/25"), "{after}");
     assert!(after.contains("Drop (Drop, Drop)"), "{after}");
+}
+
+/// A configuration and our addresses hold together or not at all: what has no room for these has none of the policies either.
+#[test]
+fn a_reload_without_room_for_our_addresses_is_none() {
+    // Without IPv4 policies, so that the addresses are all that changes in that table.
+    let of = |prefix: &str| GatekeeperSection {
+        policy: vec![policy(prefix, Action::Drop, &[])],
+        ..section(100)
+    };
+    let (_domain, mut control) = control(&of("2001:db8::/32"), 1);
+    let numbers = |control: &GatekeeperControl| {
+        let six = |host: u128| control.v6.policies.label(0xfd00 << 112 | host);
+        [control.v4.policies.label(0x0a00_0001), control.v4.policies.label(0x0a00_0009), six(1), six(9)]
+    };
+    let before = seen(&mut control);
+    assert_eq!(numbers(&control), [1, 0, 1, 0]);
+    for full in [(true, false), (false, true)] {
+        (control.v4.policies.is_full, control.v6.policies.is_full) = full;
+        let error = control.reload(&of("2001:db9::/32"), &interfaces_at(9)).unwrap_err().to_string();
+        assert!(error.contains("full, says the test"), "{error}");
+        assert!(control.interfaces(&interfaces_at(9)).is_err());
+        assert_eq!((seen(&mut control), numbers(&control)), (before.clone(), [1, 0, 1, 0]), "{full:?}");
+    }
+    // Those that go are known to have been ours.
+    (control.v4.policies.is_full, control.v6.policies.is_full) = (false, false);
+    control.reload(&of("2001:db9::/32"), &interfaces_at(9)).unwrap();
+    assert_eq!(numbers(&control), [0, 1, 0, 1]);
+    assert!(seen(&mut control).contains("2001:db9::/32"));
 }
 
 /// What is forwarded below goes by one state of policies and interfaces, and each change of these makes it void.
