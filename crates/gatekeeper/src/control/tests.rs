@@ -388,6 +388,33 @@ fn a_silent_flow_is_shown_as_revoked() {
     assert_eq!(of(&mut control), ("granted", "granted"));
 }
 
+/// A worker that no packets come to reads all that it was sent, not as much as it reads at once and the rest when it wakes.
+#[test]
+fn a_worker_comes_back_at_once_for_decisions_that_it_has_not_read() {
+    let (domain, control) = control(&section(100), 1);
+    let mut workers = workers(&control, 1);
+    let reader = domain.register();
+    let (fib, choices) = control.v4.policies.views();
+    let choices = || choices.get(&reader);
+    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+    let letter = |source| Letter {
+        source,
+        destination: HERE,
+        verdict: Verdict::Declined { expire_s: 60 },
+        make: false,
+        grantor: None,
+        by: None,
+    };
+    for source in 0..300 {
+        assert_eq!(control.v4.post.send(&letter(source)), 0);
+    }
+    assert_eq!(workers[0].seat.tick(START, 60 * SECOND, &rules), Some(START));
+    let read = |worker: &Worker| worker.seat.counters.get(Counter::DecisionsUnknown);
+    assert_eq!(read(&workers[0]), 256);
+    assert_ne!(workers[0].seat.tick(START, 60 * SECOND, &rules), Some(START));
+    assert_eq!(read(&workers[0]), 300);
+}
+
 /// One line for each that was dropped of, whoever dropped it: two gates and a solicitor.
 #[test]
 fn what_workers_drop_is_added_up() {
