@@ -6,6 +6,7 @@ use crate::decision::Verdict;
 use crate::decision::keys::KeyText;
 use crate::gate::{Fate, Now, Seen};
 use crate::mail::{By as Version, Revocation};
+use crate::nodes::gate::GateNode;
 use crate::nodes::solicitor::{OUTPUTS, Solicitor};
 use crate::seat::Seat;
 use crate::tag::{Tag, UNPLACED};
@@ -413,6 +414,25 @@ fn a_worker_comes_back_at_once_for_decisions_that_it_has_not_read() {
     assert_eq!(read(&workers[0]), 256);
     assert_ne!(workers[0].seat.tick(START, 60 * SECOND, &rules), Some(START));
     assert_eq!(read(&workers[0]), 300);
+}
+
+#[test]
+fn a_packet_that_ends_in_its_header_has_no_flow_to_show() {
+    let (_domain, control) = control(&section(100), 1);
+    let (policies, choices) = control.v4.policies.views();
+    let four = GateNode::<u32, 1>::new(control.settings.view(), policies, choices, None);
+    let (policies, choices) = control.v6.policies.views();
+    let six = GateNode::<u128, 4>::new(control.settings.view(), policies, choices, None);
+    let memory = Memory::new(BURST, 2048).unwrap();
+    let mut pool = memory.pool(BURST).unwrap();
+    let nodes: [(&dyn Node, usize); 2] = [(&four, 20), (&six, 40)];
+    for (node, header) in nodes {
+        for len in 1..=header {
+            let packet = pool.packet(&vec![0; len]).unwrap();
+            assert_eq!(node.explain(&packet).is_some(), len == header, "{len} of {header}");
+            pool.free(packet);
+        }
+    }
 }
 
 /// One line for each that was dropped of, whoever dropped it: two gates and a solicitor.
