@@ -64,6 +64,12 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
     if let Some(argument) = state.arguments.iter().find_map(|argument| attaches_buffers(argument)) {
         return Err(PortError::config(port, format!("[dpdk] arguments: {}", no_buffers(argument))));
     }
+    if let Some(argument) = state.arguments.iter().find(|argument| is_help(argument)) {
+        let what = format!(
+            "[dpdk] arguments: {argument}: DPDK would print its manual and end this process: leave it out"
+        );
+        return Err(PortError::config(port, what));
+    }
     let pci = pci || state.pci;
     let arguments = arguments(&state.arguments, pci, has_huge_pages(), &allowed_cpus());
     let started = sys::control().eal(&arguments);
@@ -71,6 +77,11 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
     let result = started.as_ref().map(drop).map_err(failed);
     state.started = Some(started.map(|()| pci));
     result
+}
+
+/// Whether DPDK takes it for `-h`, `--help` or a beginning of that which no other argument has.
+fn is_help(argument: &str) -> bool {
+    argument.starts_with("-h") || argument.len() > "--h".len() && "--help".starts_with(argument)
 }
 
 fn arguments(wanted: &[String], pci: bool, huge: bool, cpus: &str) -> Vec<String> {
@@ -135,6 +146,12 @@ mod tests {
     fn devices_on_pci_may_have_arguments() {
         assert!(is_pci("10000:01:00.0,queues=2"));
         assert!(!is_pci("net_pcap0,rx_pcap=a:b.c"));
+    }
+
+    #[test]
+    fn asking_for_help_is_told_from_other_arguments() {
+        assert!(["-h", "--help", "--he"].into_iter().all(is_help));
+        assert!(!["--huge-dir=/x", "--h", "--", "-l", "-", "", "--helper"].into_iter().any(is_help));
     }
 
     #[test]
