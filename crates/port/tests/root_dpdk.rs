@@ -487,6 +487,24 @@ fn root_mistakes_are_one_line_with_the_way_out() {
 }
 
 #[test]
+fn root_an_mtu_that_the_driver_cannot_set_is_said() {
+    if !inside("root_an_mtu_that_the_driver_cannot_set_is_said") {
+        return;
+    }
+    let memory = memory(2048);
+    let options = Options { mtu: Some(1400), ..Options::default() };
+    let note = |device: &str| {
+        let port = open("p", device, &options, std::slice::from_ref(&memory)).unwrap().remove(0);
+        port.note().to_owned()
+    };
+    assert_eq!(
+        note("net_ring0"),
+        "port p: dpdk, net_ring, 1 queue, MTU 1400 here only: the driver cannot set it"
+    );
+    assert_eq!(note("net_null0"), "port p: dpdk, net_null, 1 queue");
+}
+
+#[test]
 fn root_bad_arguments_are_said() {
     if !inside("root_bad_arguments_are_said") {
         return;

@@ -119,6 +119,9 @@ impl Device {
         device.wish.copies = COPYING.contains(&info.driver().as_str()).into();
         device.takes_first = TAKING_FIRST.contains(&info.driver().as_str());
         sys::control().configure(port, &mut device.wish).map_err(failed("cannot configure the device"))?;
+        if let Some(mtu) = options.mtu.filter(|_| device.wish.mtu == 0) {
+            device.note.push_str(&format!(", MTU {mtu} here only: the driver cannot set it"));
+        }
         // With two VLAN tags.
         let longest = usize::from(options.mtu.unwrap_or(info.mtu)) + 14 + 8;
         let mut list: Vec<Queue> = Vec::new();
