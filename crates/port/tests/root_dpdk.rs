@@ -486,6 +486,29 @@ fn root_mistakes_are_one_line_with_the_way_out() {
     pools.iter().for_each(assert_all_home);
 }
 
+/// A worker that leaves before all have come takes the device with it: the others end, and keep no packets.
+#[test]
+fn root_a_device_that_a_worker_leaves_before_it_runs_is_over() {
+    if !inside("root_a_device_that_a_worker_leaves_before_it_runs_is_over") {
+        return;
+    }
+    let regions = [memory(1024), memory(1024)];
+    let mut queues = open("null", "net_null0", &Options::default(), &regions).unwrap();
+    let (mut second, mut first) = (queues.pop().unwrap(), queues.pop().unwrap());
+    let mut pools = [regions[0].pool(1024).unwrap(), regions[1].pool(1024).unwrap()];
+    let mut burst = Burst::new();
+    let waits = RxStatus::Idle { next_due_ns: None };
+    assert_eq!(second.rx(0, &mut pools[1], &mut burst).unwrap(), waits);
+    first.finish(0, &mut pools[0]).unwrap();
+    assert_eq!(second.rx(0, &mut pools[1], &mut burst).unwrap(), RxStatus::Ended);
+    burst.push(pools[1].packet(&numbered(0, 60)).unwrap()).unwrap();
+    second.tx(0, &mut pools[1], &mut burst).unwrap();
+    assert!(burst.is_empty());
+    assert_eq!(second.counters().tx.dropped.get(DropReason::TxFailed), 1);
+    second.finish(0, &mut pools[1]).unwrap();
+    pools.iter().for_each(assert_all_home);
+}
+
 #[test]
 fn root_an_mtu_that_the_driver_cannot_set_is_said() {
     if !inside("root_an_mtu_that_the_driver_cannot_set_is_said") {

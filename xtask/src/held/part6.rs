@@ -45,7 +45,7 @@ pub(crate) const LINES: &[Line] = &[
         file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
     }),
     ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 11)),
-    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 12)),
+    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 13)),
     ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 4)),
     ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),
     ("flows stay on one worker, in order: software", |machine| {

@@ -247,6 +247,10 @@ impl Device {
         let mut inner = self.inner();
         inner.left_count += 1;
         inner.left.push(queue);
+        if self.stage() == Stage::Waiting {
+            // It will never be whole: who waits for the others, or comes later, is not to wait for ever.
+            self.stage.store(Stage::Over as u8, Ordering::Release);
+        }
         if inner.left_count < usize::from(self.wish.queues) {
             return Ok(());
         }
