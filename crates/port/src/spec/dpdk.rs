@@ -14,7 +14,7 @@ pub struct DpdkSpec {
     /// The port's name.
     pub name: String,
     /// The device as DPDK's `--vdev` or `--allow` has it: `0000:3b:00.0`, `net_null0`, `net_pcap0,iface=eth0`. Paths in it
-    /// are relative to where the program was started.
+    /// are relative to where the program was started. No other port can have it.
     pub device: String,
     /// Queues: one for each worker if nothing is said. With 1 and several workers, the first worker reads the device and
     /// spreads flows over all.
