@@ -2,6 +2,7 @@
 //! between `<!-- numbers:begin NAME -->` and `<!-- numbers:end -->`; where nothing has been recorded, nothing does.
 
 mod classify;
+mod port;
 mod roles;
 
 use crate::peers::flow::CASES;
@@ -30,7 +31,7 @@ const BLOCKS: &[Block] = &[
     ("peers", peers),
     ("lpm", lpm),
     ("yardsticks", yardsticks),
-    ("port", port),
+    ("port", port::port),
     ("flow-peers", flow_peers),
     ("flow", flow),
     ("hide", hide),
@@ -221,13 +222,13 @@ fn peers() -> Result<String> {
 type Pair = (String, String, u64, String);
 
 fn peers_table(recorded: &Recorded) -> String {
-    pairs(recorded, &["rnd", "seq", "rep"], "M lookups/s")
+    pairs(recorded, "mlps", &["rnd", "seq", "rep"], "M lookups/s")
 }
 
 fn flow_peers() -> Result<String> {
     let recorded = Recorded::read("peers-flow")?;
     Ok(recorded.map_or_else(String::new, |recorded| {
-        let table = pairs(&recorded, &CASES, "M/s");
+        let table = pairs(&recorded, "mlps", &CASES, "M/s");
         format!("{}\n{table}", recorded.origin())
     }))
 }
@@ -272,9 +273,9 @@ fn paired<'a>(recorded: &'a Recorded, metric: &str) -> Vec<Paired<'a>> {
 }
 
 /// Ratio with interval, and both rates: one row per pair and table, one column per case.
-fn pairs(recorded: &Recorded, cases: &[&str], unit: &str) -> String {
+fn pairs(recorded: &Recorded, metric: &str, cases: &[&str], unit: &str) -> String {
     let mut rows: Vec<(Pair, BTreeMap<String, String>)> = Vec::new();
-    for both in paired(recorded, "mlps") {
+    for both in paired(recorded, metric) {
         let whole = both.text("case");
         let (table, case) = whole.rsplit_once('/').unwrap_or(("", &whole));
         let rejected = both.ratio["rejected"].as_u64().unwrap_or(0);
@@ -409,36 +410,6 @@ fn members_table(records: &[Recorded]) -> String {
             ]);
             known.push(name);
         }
-    }
-    out
-}
-
-fn port() -> Result<String> {
-    let recorded = Recorded::read("bench-port")?;
-    Ok(recorded.map_or_else(String::new, |recorded| port_table(&recorded)))
-}
-
-fn port_table(recorded: &Recorded) -> String {
-    let mut out = format!("{}\n{}", recorded.origin(), head(&["way", "Mpps", "ns per packet"]));
-    for rate in recorded.lines.iter().filter(|line| line["metric"] == "mpps") {
-        let workers = &rate["params"]["workers"];
-        let is_its = |l: &&Value| {
-            l["metric"] == "ns_per_packet" && l["case"] == rate["case"] && l["params"]["workers"] == *workers
-        };
-        let parts: Vec<String> = (recorded.lines.iter().filter(is_its))
-            .map(|l| format!("{} {}", text(&l["params"], "part"), figure(l["value"].as_f64())))
-            .collect();
-        let way = match workers.as_u64() {
-            Some(workers) if workers > 1 => format!("{}, {workers} workers", text(rate, "case")),
-            _ => text(rate, "case"),
-        };
-        out += &row([way, figure(rate["value"].as_f64()), parts.join(", ")]);
-    }
-    for ratio in recorded.lines.iter().filter(|line| line["metric"] == "ratio") {
-        let number = |name: &str| ratio[name].as_f64().unwrap_or(f64::NAN);
-        let (value, low, high) = (number("value"), number("low"), number("high"));
-        let way = format!("{}, {} to {}", text(ratio, "case"), text(ratio, "of"), text(ratio, "to"));
-        out += &row([way, format!("ratio {value:.2} ({low:.2} to {high:.2})"), String::new()]);
     }
     out
 }
@@ -656,7 +627,7 @@ mod tests {
             r#"{"subject":"peer:a","case":"2^20/16B/load-0.9/hit","metric":"mlps","value":45}"#,
             r#"{"case":"2^20/16B/load-0.9/hit","metric":"ratio","of":"us","to":"peer:a","value":2,"low":1.9,"high":2.1,"rejected":0}"#,
         ];
-        let table = pairs(&Recorded::parse(&lines.join("\n")).unwrap(), &["hit", "miss"], "M/s");
+        let table = pairs(&Recorded::parse(&lines.join("\n")).unwrap(), "mlps", &["hit", "miss"], "M/s");
         let row = "| us to a, 2^20/16B/load-0.9 | **2.00** (1.90 to 2.10): 90.0 to 45.0 | - |\n";
         assert!(table.contains(row), "{table}");
     }
@@ -696,30 +667,5 @@ mod tests {
         let lines = [HEADER.to_owned(), point("a", 0.1, 30.0), point("a", 0.9, 20.3), point("b", 0.1, 40.0)];
         let table = loads_table(&Recorded::parse(&lines.join("\n")).unwrap());
         assert!(table.contains("| 0.1 | 30.0 | 40.0 |\n| 0.9 | 20.3 | full |\n"), "{table}");
-    }
-
-    #[test]
-    fn nodes_stand_with_their_way() {
-        let lines = [
-            HEADER,
-            r#"{"subject":"null","case":"null","metric":"mpps","value":40.95}"#,
-            r#"{"subject":"null","case":"null","metric":"ns_per_packet","value":1.392,"params":{"part":"pass"}}"#,
-            r#"{"subject":"null","case":"route","metric":"mpps","value":15.5}"#,
-        ];
-        let table = port_table(&Recorded::parse(&lines.join("\n")).unwrap());
-        assert!(table.contains("| null | 41.0 | pass 1.39 |\n| route | 15.5 |  |\n"), "{table}");
-        // Of several workers each has its own.
-        let lines = [
-            HEADER,
-            r#"{"case":"null","metric":"mpps","value":40,"params":{"workers":1}}"#,
-            r#"{"case":"null","metric":"ns_per_packet","value":1.5,"params":{"workers":1,"part":"pass"}}"#,
-            r#"{"case":"null","metric":"mpps","value":79,"params":{"workers":2}}"#,
-            r#"{"case":"null","metric":"ns_per_packet","value":1.25,"params":{"workers":2,"part":"pass"}}"#,
-            r#"{"case":"null","metric":"ratio","of":"2 cores","to":"one core","value":1.975,"low":1.9,"high":2}"#,
-        ];
-        let table = port_table(&Recorded::parse(&lines.join("\n")).unwrap());
-        let rows = "| null | 40.0 | pass 1.50 |\n| null, 2 workers | 79.0 | pass 1.25 |\n\
-                    | null, 2 cores to one core | ratio 1.98 (1.90 to 2.00) |  |\n";
-        assert!(table.contains(rows), "{table}");
     }
 }

@@ -460,6 +460,16 @@ static void pass(const char *structure, const char *word, enum way way)
 	       structure, word, destination_count, result.sent, result.seconds, result.checksum);
 }
 
+static void set_burst(unsigned int packets)
+{
+	if (packets == 0 || packets > MOST) {
+		printf("{\"v\":1,\"error\":\"burst: use 1 to %d\"}\n", MOST);
+		return;
+	}
+	burst = packets;
+	printf("{\"v\":1,\"burst\":%u}\n", burst);
+}
+
 int main(int argc, char **argv)
 {
 	const char *table = NULL, *keyfile = NULL, *structure = NULL;
@@ -473,14 +483,12 @@ int main(int argc, char **argv)
 			structure = argv[i + 1];
 		else if (strcmp(argv[i], "--family") == 0)
 			family = atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--burst") == 0)
-			burst = (unsigned int)strtoul(argv[i + 1], NULL, 10);
 		else
 			fail("unknown option %s", argv[i]);
 	}
 	bool is_six = family == 6;
-	if (table == NULL || keyfile == NULL || structure == NULL || burst == 0 || burst > MOST || (family != 4 && !is_six))
-		fail("usage: forward --structure dpdk-fwd-fib|dpdk-fwd-lpm --table FILE --keys FILE [--family 4|6] [--burst 1-%d]", MOST);
+	if (table == NULL || keyfile == NULL || structure == NULL || (family != 4 && !is_six))
+		fail("usage: forward --structure dpdk-fwd-fib|dpdk-fwd-lpm --table FILE --keys FILE [--family 4|6]");
 	bool is_fib = strcmp(structure, "dpdk-fwd-fib") == 0;
 	if (!is_fib && strcmp(structure, "dpdk-fwd-lpm") != 0)
 		fail("no structure %s", structure);
@@ -515,9 +523,12 @@ int main(int argc, char **argv)
 	fflush(stdout);
 
 	char line[64], word[16];
+	unsigned int packets;
 	while (fgets(line, sizeof(line), stdin) != NULL && strcmp(line, "quit\n") != 0) {
 		if (sscanf(line, "run %15s", word) == 1)
 			pass(structure, word, way);
+		else if (sscanf(line, "burst %u", &packets) == 1)
+			set_burst(packets);
 		else
 			printf("{\"v\":1,\"error\":\"unknown command\"}\n");
 		fflush(stdout);

@@ -189,6 +189,8 @@ fn churn_of_ipv6_leaves_every_packet_its_next_hop() {
     let cases: Vec<&str> = rates.iter().map(|l| l["case"].as_str().unwrap()).collect();
     assert_eq!(cases, ["quiet", "churn", "share-quiet", "share-churn"]);
     assert!(rates.iter().all(|l| l["params"]["family"] == 6 && l["value"].as_f64() > Some(0.0)));
+    let runs: Vec<u64> = rates.iter().map(|l| l["runs"].as_u64().unwrap()).collect();
+    assert_eq!(runs, [6, 6, 3, 3]);
     let changes: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "updates_per_s").collect();
     let cases: Vec<&str> = changes.iter().map(|l| l["case"].as_str().unwrap()).collect();
     assert_eq!(cases, ["churn", "share-churn"]);

@@ -236,6 +236,12 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
         .write("syntax.toml", "version = 1\nrole = \"router\n")
         .write("empty.toml", "")
         .write("bytes.toml", [0xff, 0xfe]);
+    // A PCI device has a short name and a long one.
+    let port = |name: &str, device: &str| {
+        format!("[[port]]\nname = \"{name}\"\nkind = \"dpdk\"\ndevice = \"{device}\"\n")
+    };
+    let ports = [port("a", "0000:3b:00.0,queues=2"), port("b", "3b:00.0")].concat();
+    folder.write("device.toml", format!("version = 1\nrole = \"router\"\n{ports}"));
     for (file, message) in [
         ("key.toml", "key.toml:7: unknown field `sead`"),
         ("role.toml", "role.toml:3: unknown variant `rooter`"),
@@ -255,6 +261,7 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
             "memory.frames = 8192: 100768 packets may wait in [[queue]]s on each worker: give at least 101792",
         ),
         ("over.toml", "in.pcap: would be written over"),
+        ("device.toml", "port[1].device: \"0000:3b:00.0\" is port \"a\"'s already: give another"),
         ("name.toml", "next_hop[0].name"),
         ("syntax.toml", "syntax.toml:2: "),
         ("empty.toml", "empty.toml:1: missing field"),

@@ -77,10 +77,13 @@ pub struct Prepared {
     keys: Option<Keyring>,
     policies: Parsed,
     plans: (Plan<u32>, Plan<u128>),
-    own: (Vec<u32>, Vec<u128>),
+    own: Own,
     ours: Ours,
     doors: Vec<u64>,
 }
+
+/// Our addresses.
+type Own = (Vec<u32>, Vec<u128>);
 
 /// One family's half.
 pub(crate) struct Half<A: Paired<W>, const W: usize> {
@@ -308,45 +311,66 @@ impl GatekeeperControl {
     /// Only a policy table that outgrows its structure, or memory: then neither family's policies have changed, nor anything else.
     pub fn commit(&mut self, prepared: Prepared) -> Result<(), GateError> {
         let Prepared { section, settings, keys, policies, plans, own, ours, doors } = prepared;
-        let (default, old) = (settings::default_action(&section), self.default_action());
-        let before = self.v4.policies.list();
-        self.v4.policies.replace(plans.0, default, &policies.v4)?;
-        if let Err(error) = self.v6.policies.replace(plans.1, default, &policies.v6) {
-            // Both families, or none. The table had room for these.
-            let plan = self.v4.policies.plan(&before);
-            let back = plan.and_then(|plan| self.v4.policies.replace(plan, old, &before));
+        let before = self.set_own(own)?;
+        if let Err(error) = self.replace(plans, settings::default_action(&section), &policies) {
+            // The tables had room for these.
+            let back = self.set_own(before);
             self.lift();
-            back?;
-            return Err(error);
+            return back.and(Err(error));
         }
         self.section = section;
         self.trust_as_configured(keys);
         self.wake();
-        self.publish(settings, own, ours, doors)
+        self.publish(settings, ours, doors);
+        Ok(())
+    }
+
+    /// Has these policies in the place of all that there are, in both families or in none.
+    fn replace(
+        &mut self,
+        plans: (Plan<u32>, Plan<u128>),
+        default: Action,
+        policies: &Parsed,
+    ) -> Result<(), GateError> {
+        let (before, old) = (self.v4.policies.list(), self.default_action());
+        self.v4.policies.replace(plans.0, default, &policies.v4)?;
+        if let Err(error) = self.v6.policies.replace(plans.1, default, &policies.v6) {
+            // The table had room for these.
+            let plan = self.v4.policies.plan(&before);
+            let back = plan.and_then(|plan| self.v4.policies.replace(plan, old, &before));
+            self.lift();
+            return back.and(Err(error));
+        }
+        Ok(())
+    }
+
+    /// We have these addresses now, of both families or of none. Returns those before.
+    fn set_own(&mut self, (own4, own6): Own) -> Result<Own, GateError> {
+        let before4 = self.v4.policies.set_own(own4)?;
+        match self.v6.policies.set_own(own6) {
+            Ok(before6) => Ok((before4, before6)),
+            Err(error) => {
+                // The table had room for these.
+                let back = self.v4.policies.set_own(before4);
+                self.lift();
+                back.and(Err(error))
+            }
+        }
     }
 
     /// The interfaces have changed: those in front have other numbers perhaps, and we have other addresses.
     ///
     /// # Errors
-    /// The configuration does not fit them any more; nothing has changed then.
+    /// The configuration does not fit them any more, or a table outgrows its structure, or memory; nothing has changed then.
     pub fn interfaces(&mut self, interfaces: &Interfaces) -> Result<(), GateError> {
         let settings = settings::settings(&self.section, interfaces)?;
         let doors = offload::doors(interfaces, &settings);
-        self.publish(settings, settings::own(interfaces), Ours::of(interfaces), doors)
+        self.set_own(settings::own(interfaces))?;
+        self.publish(settings, Ours::of(interfaces), doors);
+        Ok(())
     }
 
-    fn publish(
-        &mut self,
-        settings: Settings,
-        (own4, own6): (Vec<u32>, Vec<u128>),
-        ours: Ours,
-        doors: Vec<u64>,
-    ) -> Result<(), GateError> {
-        let own = self.v4.policies.set_own(own4).and_then(|()| self.v6.policies.set_own(own6));
-        if own.is_err() {
-            self.lift();
-        }
-        own?;
+    fn publish(&mut self, settings: Settings, ours: Ours, doors: Vec<u64>) {
         self.v4.policies.set_source(settings.source4);
         self.v6.policies.set_source(settings.source6);
         self.meet_ourselves(ours);
@@ -358,7 +382,6 @@ impl GatekeeperControl {
             below.set_doors(&self.doors);
         }
         self.lift();
-        Ok(())
     }
 
     /// We have these addresses now; who is told of Grantors that have them too can mend it.

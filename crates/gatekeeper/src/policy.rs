@@ -299,12 +299,19 @@ impl<A: Gated> Policies<A> {
         choices.grantors.iter().enumerate().map(end).collect()
     }
 
-    /// We have these addresses now.
-    pub(crate) fn set_own(&mut self, own: Vec<A>) -> Result<(), GateError> {
-        let changed: Vec<Prefix<A>> =
-            self.own.iter().chain(&own).filter_map(|address| host(*address)).collect();
-        self.own = own;
-        self.bring_up_to_date(&changed)
+    /// We have these addresses now, or, if there is no room for them, those of before. Returns those before.
+    pub(crate) fn set_own(&mut self, own: Vec<A>) -> Result<Vec<A>, GateError> {
+        let gone = self.own.iter().filter(|address| !own.contains(address));
+        let new = own.iter().filter(|address| !self.own.contains(address));
+        let changed: Vec<Prefix<A>> = gone.chain(new).filter_map(|address| host(*address)).collect();
+        let before = std::mem::replace(&mut self.own, own);
+        match self.bring_up_to_date(&changed) {
+            Ok(()) => Ok(before),
+            Err(error) => {
+                self.own = before;
+                Err(error)
+            }
+        }
     }
 
     /// What workers look into: the table, and what its numbers mean.
@@ -324,7 +331,7 @@ impl<A: Gated> Policies<A> {
         };
         let changes: Vec<Change<A>> = prefixes.iter().map(change).collect();
         #[cfg(test)]
-        if self.is_full {
+        if self.is_full && !changes.is_empty() {
             return Err(GateError::config("policy", "full, says the test"));
         }
         self.table.apply(&changes)?;

@@ -88,7 +88,9 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
         let due_ns = self.gate.heavy().due_ns().map(|due_ns| due_ns.max(self.shown_ns + SHOW_NS));
         let retired_ns = choices.any_retired().then_some(now_ns + RETIRE_NS);
         let again_ns = (!shown).then_some(now_ns + SHOW_NS);
-        [due_ns, retired_ns, again_ns].into_iter().flatten().min()
+        // A worker without packets would sleep on what it has not read yet.
+        let unread_ns = (!self.mail.letters.is_empty()).then_some(now_ns);
+        [due_ns, retired_ns, again_ns, unread_ns].into_iter().flatten().min()
     }
 
     /// Shows the numbers of now.

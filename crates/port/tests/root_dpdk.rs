@@ -460,6 +460,9 @@ fn root_mistakes_are_one_line_with_the_way_out() {
     let memory = vec![memory(2048); 2];
     let context = OpenContext { base: Path::new("."), table: None, memory: &memory };
     let mut ports = spec("device = 'net_ring0'\nqueues = 1").open(2, &context).unwrap();
+    // Nobody else gets its device, which goes on.
+    let error = refused("device = 'net_ring0'", 1);
+    assert!(error.contains("device \"net_ring0\" is port \"p\"'s already: give another"), "{error}");
     let mut pools = [memory[0].pool(1024).unwrap(), memory[0].pool(1024).unwrap()];
     let mut burst = Burst::new();
     let started = Instant::now();
@@ -483,11 +486,55 @@ fn root_mistakes_are_one_line_with_the_way_out() {
     pools.iter().for_each(assert_all_home);
 }
 
+/// A worker that leaves before all have come takes the device with it: the others end, and keep no packets.
+#[test]
+fn root_a_device_that_a_worker_leaves_before_it_runs_is_over() {
+    if !inside("root_a_device_that_a_worker_leaves_before_it_runs_is_over") {
+        return;
+    }
+    let regions = [memory(1024), memory(1024)];
+    let mut queues = open("null", "net_null0", &Options::default(), &regions).unwrap();
+    let (mut second, mut first) = (queues.pop().unwrap(), queues.pop().unwrap());
+    let mut pools = [regions[0].pool(1024).unwrap(), regions[1].pool(1024).unwrap()];
+    let mut burst = Burst::new();
+    let waits = RxStatus::Idle { next_due_ns: None };
+    assert_eq!(second.rx(0, &mut pools[1], &mut burst).unwrap(), waits);
+    first.finish(0, &mut pools[0]).unwrap();
+    assert_eq!(second.rx(0, &mut pools[1], &mut burst).unwrap(), RxStatus::Ended);
+    burst.push(pools[1].packet(&numbered(0, 60)).unwrap()).unwrap();
+    second.tx(0, &mut pools[1], &mut burst).unwrap();
+    assert!(burst.is_empty());
+    assert_eq!(second.counters().tx.dropped.get(DropReason::TxFailed), 1);
+    second.finish(0, &mut pools[1]).unwrap();
+    pools.iter().for_each(assert_all_home);
+}
+
+#[test]
+fn root_an_mtu_that_the_driver_cannot_set_is_said() {
+    if !inside("root_an_mtu_that_the_driver_cannot_set_is_said") {
+        return;
+    }
+    let memory = memory(2048);
+    let options = Options { mtu: Some(1400), ..Options::default() };
+    let note = |device: &str| {
+        let port = open("p", device, &options, std::slice::from_ref(&memory)).unwrap().remove(0);
+        port.note().to_owned()
+    };
+    assert_eq!(
+        note("net_ring0"),
+        "port p: dpdk, net_ring, 1 queue, MTU 1400 here only: the driver cannot set it"
+    );
+    assert_eq!(note("net_null0"), "port p: dpdk, net_null, 1 queue");
+}
+
 #[test]
 fn root_bad_arguments_are_said() {
     if !inside("root_bad_arguments_are_said") {
         return;
     }
+    DpdkSection { arguments: vec!["--help".into()] }.prepare(&[]);
+    let error = refused("device = 'net_null0'", 1);
+    assert!(error.contains("--help: DPDK would print its manual and end this process"), "{error}");
     DpdkSection { arguments: vec!["--nonsense".into()] }.prepare(&[]);
     // DPDK tries once.
     for _ in 0..2 {

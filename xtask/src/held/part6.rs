@@ -25,12 +25,13 @@ pub(crate) const LINES: &[Line] = &[
     }),
     ("kill -9 and restart from the image: forwarding again within 2 seconds", |machine| {
         let of = |test: &str, name: &str, least| {
-            machine.tests(&["-p", "tidemill-cli", "--release", "--test", test, "--", name], least)
+            let target = ["-p", "tidemill-cli", "--release", "--test", test];
+            machine.tests(&[&target[..], &["--", "--show-output", name]].concat(), least)
         };
         let full = of("root_wire", "restart::", 4)?;
         let below = of("root_xdp", "two_seconds_after_a_kill", 1)?;
         Ok(Outcome::Pass(format!(
-            "{full} tests: root_wire restart::, with the full table; {below}: root_xdp, on AF_XDP"
+            "{full} tests: root_wire restart::, with the full table; {below}: root_xdp, on AF_XDP, likewise"
         )))
     }),
     ("the image is refused if a bit of it is wrong", |machine| {
@@ -44,7 +45,7 @@ pub(crate) const LINES: &[Line] = &[
         file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
     }),
     ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 11)),
-    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 11)),
+    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 13)),
     ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 4)),
     ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),
     ("flows stay on one worker, in order: software", |machine| {

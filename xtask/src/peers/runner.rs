@@ -80,6 +80,20 @@ impl Runner {
         self.expected.get(case).filter(|_| self.rejected == 0)
     }
 
+    /// Has it take so many packets at once from now on.
+    pub(crate) fn set_burst(&mut self, packets: u32) -> Result<()> {
+        writeln!(self.input, "burst {packets}")?;
+        self.input.flush()?;
+        let answer = self.answer().with_context(|| format!("{} in bursts of {packets}", self.subject))?;
+        if answer["burst"] != packets {
+            bail!("{}: bursts of {packets} were asked for: {answer}", self.subject);
+        }
+        if let Some(params) = self.params.as_object_mut() {
+            params.insert("burst".to_owned(), packets.into());
+        }
+        Ok(())
+    }
+
     /// One pass, timed by the runner, in million lookups per second. If it is to be warm, some before it, not counted, bring the
     /// runner's table back into the caches that the other runner has just used: one, and short ones for [`WARM_SECONDS`], [`WARM_PASSES`] at most.
     pub(crate) fn pass(&mut self, case: &Case<'_>) -> Result<f64> {
@@ -109,6 +123,10 @@ impl Runner {
         };
         if let Some(expected) = self.expected(case).filter(|expected| *expected != checksum) {
             bail!("{} {case}: checksum {checksum}, expected {expected}", self.subject);
+        }
+        // What is lost costs less than what is sent. A table that is not whole has no next hop for some.
+        if let Some(sent) = answer["sent"].as_f64().filter(|sent| self.rejected == 0 && *sent < lookups) {
+            bail!("{} {case}: {sent} packets sent of {lookups}", self.subject);
         }
         Ok((lookups, seconds))
     }
@@ -165,6 +183,31 @@ mod tests {
         assert!(runner.pass_once("rep").is_err(), "a wrong checksum");
         runner.rejected = 1;
         assert!(runner.pass_once("rep").is_ok(), "of a table that is not whole any checksum will do");
+    }
+
+    #[test]
+    fn what_loses_packets_is_not_compared() {
+        let script = r#"echo '{"subject":"x"}'
+            while read word sent; do [ $word = quit ] && exit 0
+            echo "{\"lookups\":40,\"seconds\":0.5,\"checksum\":\"\",\"sent\":$sent}"; done"#;
+        let mut runner = stand_in(script).unwrap();
+        assert!(runner.pass_once("40").is_ok());
+        let error = format!("{:#}", runner.pass_once("39").unwrap_err());
+        assert!(error.contains("x 39: 39 packets sent of 40"), "{error}");
+        runner.rejected = 1;
+        assert!(runner.pass_once("39").is_ok(), "some have no next hop in a table that is not whole");
+    }
+
+    #[test]
+    fn bursts_are_set_and_told() {
+        let script = r#"echo '{"subject":"x","params":{"burst":32}}'
+            while read word packets; do [ $word = quit ] && exit 0
+            [ $packets = 64 ] && echo '{"burst":64}' || echo '{"error":"burst: use 1 to 256"}'; done"#;
+        let mut runner = stand_in(script).unwrap();
+        assert!(format!("{:#}", runner.set_burst(500).unwrap_err()).contains("use 1 to 256"));
+        assert_eq!(runner.params, json!({"burst": 32}));
+        runner.set_burst(64).unwrap();
+        assert_eq!(runner.params, json!({"burst": 64}));
     }
 
     #[test]

@@ -604,6 +604,14 @@ impl Config {
                     other.name()
                 ));
             }
+            if let Some(device) = port.device()
+                && let Some(other) = before.iter().find(|other| other.device().as_ref() == Some(&device))
+            {
+                return Err(format!(
+                    "port[{i}].device: {device:?} is port {:?}'s already: give another",
+                    other.name()
+                ));
+            }
         }
         self.control.as_ref().map_or(Ok(()), ControlSection::check)?;
         self.bgp.as_ref().map_or(Ok(()), BgpSection::check)?;

@@ -6,6 +6,7 @@ use crate::decision::Verdict;
 use crate::decision::keys::KeyText;
 use crate::gate::{Fate, Now, Seen};
 use crate::mail::{By as Version, Revocation};
+use crate::nodes::gate::GateNode;
 use crate::nodes::solicitor::{OUTPUTS, Solicitor};
 use crate::seat::Seat;
 use crate::tag::{Tag, UNPLACED};
@@ -20,9 +21,14 @@ const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
 
 fn interfaces() -> Interfaces {
+    interfaces_at(1)
+}
+
+/// The same with another host's addresses.
+fn interfaces_at(host: u8) -> Interfaces {
     let mut back = Interface::of_port(1, "back");
-    back.v4.push(("10.0.0.1".parse().unwrap(), "10.0.0.0/24".parse().unwrap()));
-    back.v6.push(("fd00::1".parse().unwrap(), "fd00::/64".parse().unwrap()));
+    back.v4.push((format!("10.0.0.{host}").parse().unwrap(), "10.0.0.0/24".parse().unwrap()));
+    back.v6.push((format!("fd00::{host}").parse().unwrap(), "fd00::/64".parse().unwrap()));
     Interfaces::new(vec![Interface::of_port(0, "front"), back], 2)
 }
 
@@ -116,6 +122,33 @@ fn a_reload_is_whole_or_not_at_all() {
     let after = seen(&mut control);
     assert!(!after.contains("198.51.100.0/24") && after.contains("203.0.113.0/25"), "{after}");
     assert!(after.contains("Drop (Drop, Drop)"), "{after}");
+}
+
+/// A configuration and our addresses hold together or not at all: what has no room for these has none of the policies either.
+#[test]
+fn a_reload_without_room_for_our_addresses_is_none() {
+    // Without IPv4 policies, so that the addresses are all that changes in that table.
+    let of =
+        |prefix: &str| GatekeeperSection { policy: vec![policy(prefix, Action::Drop, &[])], ..section(100) };
+    let (_domain, mut control) = control(&of("2001:db8::/32"), 1);
+    let numbers = |control: &GatekeeperControl| {
+        let six = |host: u128| control.v6.policies.label(0xfd00 << 112 | host);
+        [control.v4.policies.label(0x0a00_0001), control.v4.policies.label(0x0a00_0009), six(1), six(9)]
+    };
+    let before = seen(&mut control);
+    assert_eq!(numbers(&control), [1, 0, 1, 0]);
+    for full in [(true, false), (false, true)] {
+        (control.v4.policies.is_full, control.v6.policies.is_full) = full;
+        let error = control.reload(&of("2001:db9::/32"), &interfaces_at(9)).unwrap_err().to_string();
+        assert!(error.contains("full, says the test"), "{error}");
+        assert!(control.interfaces(&interfaces_at(9)).is_err());
+        assert_eq!((seen(&mut control), numbers(&control)), (before.clone(), [1, 0, 1, 0]), "{full:?}");
+    }
+    // Those that go are known to have been ours.
+    (control.v4.policies.is_full, control.v6.policies.is_full) = (false, false);
+    control.reload(&of("2001:db9::/32"), &interfaces_at(9)).unwrap();
+    assert_eq!(numbers(&control), [0, 1, 0, 1]);
+    assert!(seen(&mut control).contains("2001:db9::/32"));
 }
 
 /// What is forwarded below goes by one state of policies and interfaces, and each change of these makes it void.
@@ -352,6 +385,52 @@ fn a_silent_flow_is_shown_as_revoked() {
     assert_eq!(control.v4.post.send(&letter(42)), 0);
     workers[0].tick(&rules, START);
     assert_eq!(of(&mut control), ("granted", "granted"));
+}
+
+/// A worker that no packets come to reads all that it was sent, not as much as it reads at once and the rest when it wakes.
+#[test]
+fn a_worker_comes_back_at_once_for_decisions_that_it_has_not_read() {
+    let (domain, control) = control(&section(100), 1);
+    let mut workers = workers(&control, 1);
+    let reader = domain.register();
+    let (fib, choices) = control.v4.policies.views();
+    let choices = || choices.get(&reader);
+    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+    let letter = |source| Letter {
+        source,
+        destination: HERE,
+        verdict: Verdict::Declined { expire_s: 60 },
+        make: false,
+        grantor: None,
+        by: None,
+    };
+    for source in 0..300 {
+        assert_eq!(control.v4.post.send(&letter(source)), 0);
+    }
+    assert_eq!(workers[0].seat.tick(START, 60 * SECOND, &rules), Some(START));
+    let read = |worker: &Worker| worker.seat.counters.get(Counter::DecisionsUnknown);
+    assert_eq!(read(&workers[0]), 256);
+    assert_ne!(workers[0].seat.tick(START, 60 * SECOND, &rules), Some(START));
+    assert_eq!(read(&workers[0]), 300);
+}
+
+#[test]
+fn a_packet_that_ends_in_its_header_has_no_flow_to_show() {
+    let (_domain, control) = control(&section(100), 1);
+    let (policies, choices) = control.v4.policies.views();
+    let four = GateNode::<u32, 1>::new(control.settings.view(), policies, choices, None);
+    let (policies, choices) = control.v6.policies.views();
+    let six = GateNode::<u128, 4>::new(control.settings.view(), policies, choices, None);
+    let memory = Memory::new(BURST, 2048).unwrap();
+    let mut pool = memory.pool(BURST).unwrap();
+    let nodes: [(&dyn Node, usize); 2] = [(&four, 20), (&six, 40)];
+    for (node, header) in nodes {
+        for len in 1..=header {
+            let packet = pool.packet(&vec![0; len]).unwrap();
+            assert_eq!(node.explain(&packet).is_some(), len == header, "{len} of {header}");
+            pool.free(packet);
+        }
+    }
 }
 
 /// One line for each that was dropped of, whoever dropped it: two gates and a solicitor.

@@ -162,7 +162,7 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
 
     fn explain(&self, packet: &Packet) -> Option<String> {
         let ip = packet.data().get(usize::from(packet.l3)..)?;
-        if ip.len() < W * 8 {
+        if ip.len() < A::HEADER_LEN {
             return None;
         }
         let (source, destination) = A::pair(ip);

@@ -21,6 +21,8 @@ use tidemill_lookup::mem::Pages;
 const COPYING: &[&str] = &["net_af_xdp"];
 /// Drivers that take a packet before they ask for its frame: for each frame asked for in vain one is lost.
 const TAKING_FIRST: &[&str] = &["net_pcap", "net_tap"];
+/// The devices that are open, by DPDK's numbers, with their ports' names: whoever opened one again would close it under the first.
+static OPEN: Mutex<Vec<(u16, String)>> = Mutex::new(Vec::new());
 /// Descriptors of a ring where the driver has no opinion.
 const RING: u16 = 512;
 
@@ -64,6 +66,10 @@ struct Stock(*mut sys::Stock);
 // SAFETY: only an address here; `Queue` says who may follow it.
 unsafe impl Send for Stock {}
 
+fn all_open() -> MutexGuard<'static, Vec<(u16, String)>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Device {
     /// Finds or makes the device and decides how its queues are to be. Returns it with its queues.
     pub(super) fn open(
@@ -83,6 +89,7 @@ impl Device {
             let what = format!("DPDK has no device {device:?}: {said}");
             PortError::config(name, what)
         })?;
+        claim(port, name, short)?;
         let mut device = Device {
             name: name.to_owned(),
             note: String::new(),
@@ -112,6 +119,9 @@ impl Device {
         device.wish.copies = COPYING.contains(&info.driver().as_str()).into();
         device.takes_first = TAKING_FIRST.contains(&info.driver().as_str());
         sys::control().configure(port, &mut device.wish).map_err(failed("cannot configure the device"))?;
+        if let Some(mtu) = options.mtu.filter(|_| device.wish.mtu == 0) {
+            device.note.push_str(&format!(", MTU {mtu} here only: the driver cannot set it"));
+        }
         // With two VLAN tags.
         let longest = usize::from(options.mtu.unwrap_or(info.mtu)) + 14 + 8;
         let mut list: Vec<Queue> = Vec::new();
@@ -237,6 +247,10 @@ impl Device {
         let mut inner = self.inner();
         inner.left_count += 1;
         inner.left.push(queue);
+        if self.stage() == Stage::Waiting {
+            // It will never be whole: who waits for the others, or comes later, is not to wait for ever.
+            self.stage.store(Stage::Over as u8, Ordering::Release);
+        }
         if inner.left_count < usize::from(self.wish.queues) {
             return Ok(());
         }
@@ -253,14 +267,29 @@ impl Device {
         if std::mem::replace(&mut inner.closed, true) {
             return Ok(());
         }
-        // SAFETY: every queue has left, or none was ever made: nobody is at work on a stock.
-        let closed = unsafe { sys::control().close(self.port) };
+        let control = sys::control();
+        // SAFETY: every queue has left, or none was ever made: nobody is at work on a stock. It is no other port's (`claim`).
+        let closed = unsafe { control.close(self.port) };
+        // Before the control goes on: DPDK gives the number to the next device.
+        all_open().retain(|(number, _)| *number != self.port);
+        drop(control);
         closed.map_err(|said| PortError::Device {
             port: self.name.clone(),
             action: "cannot close the device",
             source: said.into(),
         })
     }
+}
+
+/// Makes a device this port's, if it is nobody's.
+fn claim(port: u16, name: &str, device: &str) -> Result<(), PortError> {
+    let mut open = all_open();
+    if let Some((_, other)) = open.iter().find(|(number, _)| *number == port) {
+        let what = format!("device {device:?} is port {other:?}'s already: give another");
+        return Err(PortError::config(name, what));
+    }
+    open.push((port, name.to_owned()));
+    Ok(())
 }
 
 /// What the operator should know of an open device.

@@ -8,7 +8,7 @@
 
 use super::sys;
 use crate::PortError;
-use crate::spec::{attaches_buffers, no_buffers};
+use crate::spec::{attaches_buffers, no_buffers, pci_address};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,13 +36,9 @@ pub(crate) fn prepare(arguments: &[String], pci: bool) {
     state.pci |= pci;
 }
 
-/// Whether this is the address of a PCI device: `0000:3b:00.0`, `3b:00.0`.
+/// Whether this device is on PCI: `0000:3b:00.0`, `3b:00.0`.
 pub(crate) fn is_pci(device: &str) -> bool {
-    let address = device.split(',').next().unwrap_or_default();
-    let Some((rest, function)) = address.rsplit_once('.') else { return false };
-    let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
-    let parts: Vec<&str> = rest.split(':').collect();
-    matches!(parts.len(), 2 | 3) && hex(function) && parts.iter().all(|part| hex(part))
+    pci_address(device.split(',').next().unwrap_or_default()).is_some()
 }
 
 /// Starts DPDK if it is not running.
@@ -68,6 +64,12 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
     if let Some(argument) = state.arguments.iter().find_map(|argument| attaches_buffers(argument)) {
         return Err(PortError::config(port, format!("[dpdk] arguments: {}", no_buffers(argument))));
     }
+    if let Some(argument) = state.arguments.iter().find(|argument| is_help(argument)) {
+        let what = format!(
+            "[dpdk] arguments: {argument}: DPDK would print its manual and end this process: leave it out"
+        );
+        return Err(PortError::config(port, what));
+    }
     let pci = pci || state.pci;
     let arguments = arguments(&state.arguments, pci, has_huge_pages(), &allowed_cpus());
     let started = sys::control().eal(&arguments);
@@ -75,6 +77,11 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
     let result = started.as_ref().map(drop).map_err(failed);
     state.started = Some(started.map(|()| pci));
     result
+}
+
+/// Whether DPDK takes it for `-h`, `--help` or a beginning of that which no other argument has.
+fn is_help(argument: &str) -> bool {
+    argument.starts_with("-h") || argument.len() > "--h".len() && "--help".starts_with(argument)
 }
 
 fn arguments(wanted: &[String], pci: bool, huge: bool, cpus: &str) -> Vec<String> {
@@ -136,13 +143,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pci_addresses_are_told_from_names() {
-        for yes in ["0000:3b:00.0", "3b:00.1", "10000:01:00.0,queues=2"] {
-            assert!(is_pci(yes), "{yes}");
-        }
-        for no in ["net_null0", "net_pcap0,rx_pcap=a:b.c", "net_ring", "", "a.b", "net:x.0"] {
-            assert!(!is_pci(no), "{no}");
-        }
+    fn devices_on_pci_may_have_arguments() {
+        assert!(is_pci("10000:01:00.0,queues=2"));
+        assert!(!is_pci("net_pcap0,rx_pcap=a:b.c"));
+    }
+
+    #[test]
+    fn asking_for_help_is_told_from_other_arguments() {
+        assert!(["-h", "--help", "--he"].into_iter().all(is_help));
+        assert!(!["--huge-dir=/x", "--h", "--", "-l", "-", "", "--helper"].into_iter().any(is_help));
     }
 
     #[test]

@@ -30,6 +30,7 @@
 //! `net_pcap` and `net_tap` have taken the packet by then, and with them each is one of `no-frames`.
 //!
 //! # What may happen
+//! * A device is one port's: another port on it is refused, whatever name DPDK has for it there.
 //! * A link that goes down (`net_memif`: the peer leaves) counts as lost, one that comes up again as found; meanwhile packets
 //!   to send are dropped as `tx-failed`. It is looked at every 100 ms. A device that is pulled out does not come back.
 //! * Chained mbufs do not occur, as scattering is not asked for; were one to come, it would be copied into one frame.

@@ -433,7 +433,7 @@ tm_probe(const char *name, const char *arguments, uint16_t *port, char *words, s
 	return heard(&ear, result, words, room);
 }
 
-/* Decides the number of queues and what the device does for us. Says the lengths of the rings. */
+/* Decides the number of queues and what the device does for us. Says the lengths of the rings, and an MTU of 0 if the driver cannot set it. */
 int
 tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 {
@@ -470,8 +470,10 @@ tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 	result = rte_eth_dev_configure(port, wish->queues, wish->queues, &conf);
 	if (result == 0 && wish->mtu != 0) {
 		result = rte_eth_dev_set_mtu(port, mtu);
-		if (result == -ENOTSUP)
+		if (result == -ENOTSUP) {
+			wish->mtu = 0;
 			result = 0;
+		}
 	}
 	if (result == 0)
 		result = rte_eth_dev_adjust_nb_rx_tx_desc(port, &wish->rx_ring, &wish->tx_ring);

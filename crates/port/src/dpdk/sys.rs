@@ -98,7 +98,7 @@ impl Info {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
     pub(super) queues: u16,
-    /// 0: as it is.
+    /// 0: as it is; so too when it is configured, if the driver cannot set it.
     pub(super) mtu: u16,
     pub(super) rx_ring: u16,
     pub(super) tx_ring: u16,
@@ -249,7 +249,7 @@ impl Control {
         Ok(port)
     }
 
-    /// Decides the number of queues, and the lengths of the rings in `wish`.
+    /// Decides the number of queues, and the lengths of the rings and the MTU in `wish`.
     pub(super) fn configure(&self, port: u16, wish: &mut Wish) -> Result<(), Said> {
         // SAFETY: `wish` lives; DPDK checks the number.
         saying(|words, room| unsafe { tm_configure(port, wish, words, room) })

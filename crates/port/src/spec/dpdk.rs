@@ -14,7 +14,7 @@ pub struct DpdkSpec {
     /// The port's name.
     pub name: String,
     /// The device as DPDK's `--vdev` or `--allow` has it: `0000:3b:00.0`, `net_null0`, `net_pcap0,iface=eth0`. Paths in it
-    /// are relative to where the program was started.
+    /// are relative to where the program was started. No other port can have it.
     pub device: String,
     /// Queues: one for each worker if nothing is said. With 1 and several workers, the first worker reads the device and
     /// spreads flows over all.
@@ -93,7 +93,34 @@ pub(crate) fn no_buffers(argument: &str) -> String {
     )
 }
 
+/// The name of a device, without its arguments. A PCI address is written in full, for DPDK takes it with or without its domain.
+fn name_of(device: &str) -> String {
+    let name = device.split(',').next().unwrap_or_default().trim();
+    pci_address(name).unwrap_or_else(|| name.to_owned())
+}
+
+/// The address of a PCI device (`0000:3b:00.0`, `3b:00.0`) in full; `None` if it is something else.
+pub(crate) fn pci_address(name: &str) -> Option<String> {
+    let number = |text: &str| {
+        let hex = text.bytes().all(|b| b.is_ascii_hexdigit());
+        u32::from_str_radix(text, 16).ok().filter(|_| hex)
+    };
+    let (rest, function) = name.rsplit_once('.')?;
+    let parts: Option<Vec<u32>> = rest.split(':').map(number).collect();
+    let (domain, bus, device) = match parts?[..] {
+        [bus, device] => (0, bus, device),
+        [domain, bus, device] => (domain, bus, device),
+        _ => return None,
+    };
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{:x}", number(function)?))
+}
+
 impl DpdkSpec {
+    /// The device's name, which no other port's device may have.
+    pub(super) fn device_name(&self) -> String {
+        name_of(&self.device)
+    }
+
     /// What the device is called on the wire, while it is open.
     pub(super) fn station(&self) -> Option<Station> {
         #[cfg(feature = "dpdk")]
@@ -172,5 +199,22 @@ mod tests {
             let error = checked(device);
             assert!(!error.contains("mprq"), "{device}: {error}");
         }
+    }
+
+    #[test]
+    fn pci_addresses_are_told_from_names() {
+        for (short, full) in [
+            ("0000:3b:00.0", "0000:3b:00.0"),
+            ("3b:00.1", "0000:3b:00.1"),
+            ("3B:0.1", "0000:3b:00.1"),
+            ("10000:01:00.0", "10000:01:00.0"),
+        ] {
+            assert_eq!(pci_address(short).as_deref(), Some(full));
+        }
+        for no in ["net_null0", "net_ring", "", "a.b", "net:x.0", "3b:00.", "1:2:3:4.0", "+1:2.0"] {
+            assert_eq!(pci_address(no), None, "{no}");
+        }
+        assert_eq!(name_of("3b:00.0,queues=2"), name_of(" 0000:3b:00.0"));
+        assert_eq!(name_of("net_pcap0,rx_pcap=a:b.c"), "net_pcap0");
     }
 }

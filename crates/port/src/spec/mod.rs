@@ -30,7 +30,7 @@ pub use af_xdp::{AfXdpSpec, Leave, Mode};
 pub use destinations::Destinations;
 pub use dpdk::{DpdkSection, DpdkSpec, Station};
 #[cfg(feature = "dpdk")]
-pub(crate) use dpdk::{attaches_buffers, no_buffers};
+pub(crate) use dpdk::{attaches_buffers, no_buffers, pci_address};
 pub use generator::{GeneratorSpec, Mix, SizesName, SizesSpec};
 pub use null::NullSpec;
 pub use pcap::{PaceSpec, PcapSpec};
@@ -127,6 +127,14 @@ impl PortSpec {
         match self {
             PortSpec::AfPacket(spec) => Some(spec.interface()),
             PortSpec::AfXdp(spec) => Some(spec.interface()),
+            _ => None,
+        }
+    }
+
+    /// DPDK's name of the device that this port is on, if it is on one: a PCI address in full, whatever the configuration has.
+    pub fn device(&self) -> Option<String> {
+        match self {
+            PortSpec::Dpdk(spec) => Some(spec.device_name()),
             _ => None,
         }
     }

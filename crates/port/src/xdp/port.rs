@@ -463,7 +463,8 @@ impl XdpPort {
         self.lent.reclaim(closed).for_each(|packet| pool.free(packet));
     }
 
-    /// A ring that has failed once is not used again: the socket is closed, the frames stay out.
+    /// A ring that has failed once is not used again: the socket is closed, the frames stay out. The program stays on the interface until the worker ends:
+    /// other queues go on, and the kernel has what comes by this one.
     fn or_shut<T>(&mut self, result: Result<T, PortError>) -> Result<T, PortError> {
         if result.is_err() {
             self.open = None;
