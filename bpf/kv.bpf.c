@@ -553,14 +553,61 @@ static __always_inline int udp_out(struct __sk_buff *context, const struct where
 	return GO_ON;
 }
 
-static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp, __u32 interface)
+// What options of TCP take at most, and the kind of Multipath TCP's (RFC 8684, 3).
+#define MOST_OPTIONS 40
+#define MULTIPATH 30
+
+// Whether there is one of these among so many bytes of options; of such as cannot be read it is not known that there is none. By itself: the verifier looks at it once.
+__noinline int is_multipath(struct work *w, __u32 length)
+{
+	__u32 at = 0, bytes;
+	__u8 kind;
+
+	if (!w)
+		return 1;
+	for (int i = 0; i < MOST_OPTIONS; i++) {
+		if (at >= length)
+			return 0;
+		kind = w->bytes[at];
+		if (!kind)
+			return 0;
+		if (kind == MULTIPATH)
+			return 1;
+		bytes = 1;
+		// Of all others but this one the length is told.
+		if (kind != 1) {
+			bytes = w->bytes[at + 1];
+			if (bytes < 2)
+				return 1;
+		}
+		if (bytes > length - at)
+			return 1;
+		at = (at + bytes) & 63;
+	}
+	return 0;
+}
+
+// Whether the connection that a SYN-ACK opens may be one of several that bring one stream: what is next to each other in it comes by one or another.
+static __always_inline int is_part(struct __sk_buff *context, struct work *w, const struct where *where, __u32 header)
+{
+	__u32 length = header - sizeof(struct tcphdr);
+
+	if (!length)
+		return 0;
+	// Where headers were, which nobody looks at any more.
+	if (!fits(&length, MOST_OPTIONS) || bpf_skb_load_bytes(context, where->l4 + sizeof(struct tcphdr), w->bytes, length))
+		return 1;
+	return is_multipath(w, length);
+}
+
+static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp, __u32 interface, int part)
 {
 	struct conn *conn = bpf_map_lookup_elem(&kv_conns, tuple), *fresh = &p->w->fresh;
 	__u32 in = bpf_ntohl(tcp->ack_seq), out = bpf_ntohl(tcp->seq) + 1;
 
 	fresh->opened_ns = bpf_ktime_get_ns();
 	fresh->interface = interface;
-	if (conn && conn->in.next == in && conn->out.next == out && !conn->blind)
+	if (conn && conn->in.next == in && conn->out.next == out && (!conn->blind || conn->blind == B_PART))
 		return GO_ON; // sent again
 	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again. Where there is none, nothing
 	// is served, and the next one asks what became of it.
@@ -578,6 +625,10 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 	fresh->out.next = out;
 	if (!bpf_map_update_elem(&kv_conns, tuple, fresh, BPF_ANY))
 		count(C_TCP_OPENED);
+	// Before its client has the number that its bytes begin with.
+	conn = part ? bpf_map_lookup_elem(&kv_conns, tuple) : 0;
+	if (conn)
+		blind(p->state, conn, B_PART);
 	return GO_ON;
 }
 
@@ -604,7 +655,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 		// what was known of the one before says nothing of it.
 		sock = context->sk;
 		if (sock && sock->state != BPF_TCP_LISTEN)
-			return opened(p, &tuple, &tcp, sock->bound_dev_if);
+			return opened(p, &tuple, &tcp, sock->bound_dev_if, is_part(context, w, where, tcp.doff * 4));
 		conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 		if (conn)
 			blind(p->state, conn, B_COOKIE);

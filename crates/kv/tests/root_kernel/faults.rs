@@ -182,6 +182,26 @@ fn root_kernel_another_memcached_takes_the_datagrams() {
     lab.until_hit("v", A);
 }
 
+#[test]
+fn root_kernel_nothing_is_answered_from_a_groups_mac_address() {
+    if !ready("faults::root_kernel_nothing_is_answered_from_a_groups_mac_address") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    kept(&mut lab);
+    let get = lab::frame("10.9.0.2", "10.9.0.1", 11211, "get v\r\n");
+    assert_eq!(lab::came(&lab, "server", &get).0, 3, "answered");
+    let denied = lab.cache.count("get-denied");
+    // To a cluster, to everybody, and as if from everybody: memcached answers, by its own card's address, and to whoever has the source.
+    for (at, mac) in [(0, [1, 0, 0x5e, 0, 0, 9]), (0, [0xff; 6]), (6, [0xff; 6])] {
+        let mut group = get.clone();
+        group[at..at + 6].copy_from_slice(&mac);
+        assert_eq!(lab::came(&lab, "server", &group), (2, group), "passes untouched");
+    }
+    assert_eq!(lab.cache.count("get-denied"), denied + 3);
+    assert_eq!(lab::came(&lab, "server", &get).0, 3);
+}
+
 /// A long key's value, kept. A frame from a socket has little room behind it, so long answers are those to long questions here.
 fn long_key(lab: &mut Lab) -> (String, String) {
     let (key, value) = ("k".repeat(250), "v".repeat(10));
