@@ -8,6 +8,7 @@ use super::layout::{
 use super::look::detach;
 use super::places::{Missing, Place, index, pin_name};
 use super::prove::Unanswered;
+use super::reconcile::Gone;
 use super::server::{Server, find, is_held, own};
 use super::sizes::{fits, holds, is_broken, network_port, room, sets};
 use super::state::{State, now_ns};
@@ -91,7 +92,7 @@ pub struct Cache {
     pub(super) before: (u64, u64),
     /// Hardly an answer since the look before could be admitted.
     pub(super) is_vain: bool,
-    pub(super) gone: HashMap<Tuple, (u64, u64)>,
+    pub(super) gone: HashMap<Tuple, Gone>,
     /// Connections with mutations that no answer has shown to be executed.
     pub(super) unanswered: Unanswered,
     pub(super) reconciled_ns: u64,

@@ -202,6 +202,53 @@ fn root_kernel_nothing_is_answered_from_a_groups_mac_address() {
     assert_eq!(lab::came(&lab, "server", &get).0, 3);
 }
 
+/// What a connection had brought that was reset before memcached accepted it (there are no more descriptors) is executed when it does. Until then no list has it.
+#[test]
+fn root_kernel_a_connection_that_was_reset_before_it_was_accepted() {
+    if !ready("faults::root_kernel_a_connection_that_was_reset_before_it_was_accepted") {
+        return;
+    }
+    let mut lab = Lab::of_memcached(&["-c", "80", "-o", "no_maxconns_fast"]);
+    kept(&mut lab);
+    lab.tcp("set other 0 0 1\r\no\r\n", "STORED\r\n");
+    let mut accepted = Vec::new();
+    let mut waiting = loop {
+        assert!(accepted.len() < 200, "memcached accepts them all");
+        let mut one = lab.another();
+        one.write_all(b"set w 0 0 1\r\nx\r\n").unwrap();
+        let started = Instant::now();
+        let is_answered = loop {
+            lab.rounds(Duration::from_millis(1));
+            if one.read(&mut [0; 8]).is_ok() {
+                break true;
+            }
+            if started.elapsed() > Duration::from_secs(2) {
+                break false;
+            }
+        };
+        if !is_answered {
+            break one;
+        }
+        accepted.push(one);
+    };
+    waiting.write_all(b"set v 0 0 1\r\nb\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    rustix::net::sockopt::set_socket_linger(&waiting, Some(Duration::ZERO)).unwrap();
+    drop(waiting);
+    // For longer than one that is gone is waited for.
+    lab.rounds(Duration::from_secs(3));
+    lab.until_hit("other", "VALUE other 0 1\r\no\r\nEND\r\n");
+    let hits = lab.cache.count("get-hit");
+    for _ in 0..50 {
+        assert_eq!(lab.udp("get v\r\n"), A);
+    }
+    assert_eq!(lab.cache.count("get-hit"), hits, "what may yet be changed is kept");
+    drop(accepted.pop());
+    let new = "VALUE v 0 1\r\nb\r\nEND\r\n";
+    lab.wait("that it is executed", |lab| lab.udp("get v\r\n") == new);
+    lab.until_hit("v", new);
+}
+
 /// A long key's value, kept. A frame from a socket has little room behind it, so long answers are those to long questions here.
 fn long_key(lab: &mut Lab) -> (String, String) {
     let (key, value) = ("k".repeat(250), "v".repeat(10));

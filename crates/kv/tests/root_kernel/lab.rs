@@ -26,10 +26,11 @@ pub fn ready(test: &str) -> bool {
 struct Memcached(Child);
 
 impl Memcached {
-    fn start(threads: &str) -> Self {
+    fn start(threads: &str, more: &[&str]) -> Self {
         let mut command = Command::new("memcached");
         let child = command
             .args(["-u", "root", "-p", "11211", "-U", "11211", "-t", threads, "-l", "0.0.0.0,::"])
+            .args(more)
             .spawn()
             .unwrap();
         let started = Instant::now();
@@ -121,7 +122,7 @@ fn options(interfaces: &[&str]) -> Options {
 
 const THREADS: &str = "4";
 
-fn place(threads: &str) -> (Client, Memcached) {
+fn place(threads: &str, more: &[&str]) -> (Client, Memcached) {
     run("mount -t bpf bpf /sys/fs/bpf");
     run("ip link set lo up");
     cable("client", "server");
@@ -133,7 +134,7 @@ fn place(threads: &str) -> (Client, Memcached) {
     host.run("sysctl -qw net.ipv6.conf.client.disable_ipv6=0");
     host.run("ip addr add 10.9.0.2/24 dev client");
     host.run("ip addr add fd00:9::2/64 dev client nodad");
-    let memcached = Memcached::start(threads);
+    let memcached = Memcached::start(threads, more);
     let (udp, udp6) = (socket(&host, "0.0.0.0:0"), socket(&host, "[::]:0"));
     let client = Client { tcp: None, old: None, udp, udp6, host, id: 7, _passing: passing };
     (client, memcached)
@@ -181,13 +182,19 @@ impl Lab {
 
     /// With so many threads of memcached's, and what `prepare` does before there is a cache.
     pub fn prepared(interfaces: &[&str], threads: &str, prepare: impl FnOnce()) -> Self {
-        let (client, memcached) = place(threads);
+        let (client, memcached) = place(threads, &[]);
         prepare();
         Self::attached(client, memcached, &options(interfaces), false)
     }
 
+    /// Before a memcached that was started with these words too.
+    pub fn of_memcached(more: &[&str]) -> Self {
+        let (client, memcached) = place(THREADS, more);
+        Self::attached(client, memcached, &options(&["server"]), false)
+    }
+
     fn make(options: &Options, before: bool) -> Self {
-        let (client, memcached) = place(THREADS);
+        let (client, memcached) = place(THREADS, &[]);
         Self::attached(client, memcached, options, before)
     }
 
@@ -224,7 +231,7 @@ impl Lab {
     pub fn restart(&mut self) {
         self.memcached.0.kill().unwrap();
         self.memcached.0.wait().unwrap();
-        self.memcached = Memcached::start(THREADS);
+        self.memcached = Memcached::start(THREADS, &[]);
     }
 
     /// Works for so long. However long this thread is kept from it: some rounds begin when the time is over, and see what is due by then.
