@@ -294,9 +294,10 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 		count(C_TCP_HOLE);
 		goto drop;
 	}
-	if (tcp.urg || has_options) {
-		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them.
-		blind(p.state, conn, B_ODD);
+	if (tcp.urg || has_options || conn->part) {
+		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them; what is next to
+		// each other in a stream of several connections comes by one or another.
+		blind(p.state, conn, conn->part ? B_PART : B_ODD);
 		goto pass;
 	}
 	conn->hole_since_ns = 0;
@@ -587,7 +588,8 @@ __noinline int is_multipath(struct work *w, __u32 length)
 	return 0;
 }
 
-// Whether the connection that a SYN-ACK opens may be one of several that bring one stream: what is next to each other in it comes by one or another.
+// Whether the connection that a SYN-ACK opens may be one of several that bring one stream. It is blind with its first byte, and not before: nobody turns the cache off
+// by SYNs alone.
 static __always_inline int is_part(struct __sk_buff *context, struct work *w, const struct where *where, __u32 header)
 {
 	__u32 length = header - sizeof(struct tcphdr);
@@ -607,7 +609,7 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 
 	fresh->opened_ns = bpf_ktime_get_ns();
 	fresh->interface = interface;
-	if (conn && conn->in.next == in && conn->out.next == out && (!conn->blind || conn->blind == B_PART))
+	if (conn && conn->in.next == in && conn->out.next == out && !conn->blind)
 		return GO_ON; // sent again
 	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again. Where there is none, nothing
 	// is served, and the next one asks what became of it.
@@ -623,12 +625,9 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 	// The rest of it is never written, and stays 0.
 	fresh->in.next = fresh->first = in;
 	fresh->out.next = out;
+	fresh->part = part;
 	if (!bpf_map_update_elem(&kv_conns, tuple, fresh, BPF_ANY))
 		count(C_TCP_OPENED);
-	// Before its client has the number that its bytes begin with.
-	conn = part ? bpf_map_lookup_elem(&kv_conns, tuple) : 0;
-	if (conn)
-		blind(p->state, conn, B_PART);
 	return GO_ON;
 }
 

@@ -129,7 +129,7 @@ enum {
 	B_HOLE, // a segment, or what was acknowledged, has come another way
 	B_COOKIE, // opened by a cookie
 	B_AGAIN, // one with the same ends was not taken leave of
-	B_PART, // one of several that bring one stream (Multipath TCP)
+	B_PART, // it may be one of several that bring one stream (Multipath TCP)
 };
 
 // What the daemon and the programs tell each other. Mapped into the daemon.
@@ -222,7 +222,8 @@ struct conn {
 	// Quiet mutations that the ring had no room for: their slots wait (`FAR_NS`), and the daemon or an answer says when they are executed.
 	__u32 beyond_in, beyond_out, beyond_upto;
 	__u32 mg_quiet_upto;
-	__u32 interface, zero; // that memcached's socket is bound to
+	__u32 interface; // that memcached's socket is bound to
+	__u32 part; // it may be one of several that bring one stream (Multipath TCP)
 	__u64 hole_since_ns;
 	__u64 opened_ns;
 	struct pending ring[RING];

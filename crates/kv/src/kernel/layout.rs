@@ -85,7 +85,7 @@ pub(super) const BLIND: [&str; 7] = [
     "a segment has come another way",
     "it was opened by a SYN cookie",
     "its ends were used again while nothing was served",
-    "it is one of several that bring one stream (Multipath TCP)",
+    "it may be one of several that bring one stream (Multipath TCP)",
 ];
 
 /// Words of 32 bits of `struct conn`.
