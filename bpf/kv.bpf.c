@@ -234,7 +234,7 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	else if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return XDP_PASS;
 	header = tcp.doff * 4;
-	// No data that memcached gets. One without any may say where urgent data will be.
+	// No data that memcached gets, or such as came with a SYN (`opened`). One without any may say where urgent data will be.
 	if (header < sizeof(tcp) || where->l4 + header + !tcp.urg > where->end || tcp.syn || tcp.rst || !tcp.ack)
 		return XDP_PASS;
 	length = where->end - where->l4 - header;
@@ -602,19 +602,20 @@ static __always_inline int is_part(struct __sk_buff *context, struct work *w, co
 	return is_multipath(w, length);
 }
 
-static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp, __u32 interface, int part)
+// `is_early`: what came with the SYN, which nobody has read, memcached gets behind this.
+static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp, __u32 interface, int part, int is_early)
 {
 	struct conn *conn = bpf_map_lookup_elem(&kv_conns, tuple), *fresh = &p->w->fresh;
 	__u32 in = bpf_ntohl(tcp->ack_seq), out = bpf_ntohl(tcp->seq) + 1;
 
 	fresh->opened_ns = bpf_ktime_get_ns();
 	fresh->interface = interface;
-	if (conn && conn->in.next == in && conn->out.next == out && !conn->blind)
+	if (conn && (conn->blind == B_EARLY || (conn->in.next == in && conn->out.next == out && !conn->blind)))
 		return GO_ON; // sent again
 	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again. Where there is none, nothing
 	// is served, and the next one asks what became of it.
-	if (conn && p->state->lease_ns + p->state->settle_ns < fresh->opened_ns) {
-		blind(p->state, conn, B_AGAIN);
+	if (conn && (is_early || p->state->lease_ns + p->state->settle_ns < fresh->opened_ns)) {
+		blind(p->state, conn, is_early ? B_EARLY : B_AGAIN);
 		return GO_ON;
 	}
 	if (conn && (conn->blind || conn->deaf || conn->head != conn->tail || conn->overflow_in != conn->overflow_out ||
@@ -628,6 +629,13 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 	fresh->part = part;
 	if (!bpf_map_update_elem(&kv_conns, tuple, fresh, BPF_ANY))
 		count(C_TCP_OPENED);
+	if (!is_early)
+		return GO_ON;
+	conn = bpf_map_lookup_elem(&kv_conns, tuple);
+	if (conn)
+		blind(p->state, conn, B_EARLY);
+	else
+		void_all(p->state); // by the time that this is over the daemon knows it
 	return GO_ON;
 }
 
@@ -654,7 +662,9 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 		// what was known of the one before says nothing of it.
 		sock = context->sk;
 		if (sock && sock->state != BPF_TCP_LISTEN)
-			return opened(p, &tuple, &tcp, sock->bound_dev_if, is_part(context, w, where, tcp.doff * 4));
+			// Of others there is no connection yet (NEW_SYN_RECV).
+			return opened(p, &tuple, &tcp, sock->bound_dev_if, is_part(context, w, where, tcp.doff * 4),
+				      sock->state == BPF_TCP_SYN_RECV);
 		conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 		if (conn)
 			blind(p->state, conn, B_COOKIE);

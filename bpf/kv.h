@@ -130,6 +130,7 @@ enum {
 	B_COOKIE, // opened by a cookie
 	B_AGAIN, // one with the same ends was not taken leave of
 	B_PART, // it may be one of several that bring one stream (Multipath TCP)
+	B_EARLY, // its first bytes came with the SYN (TCP Fast Open)
 };
 
 // What the daemon and the programs tell each other. Mapped into the daemon.

@@ -78,7 +78,7 @@ pub(super) mod why {
 }
 
 /// Why a connection is blind, by its number less 1.
-pub(super) const BLIND: [&str; 7] = [
+pub(super) const BLIND: [&str; 8] = [
     "it was not seen from its start",
     "a request that is not understood, or that prints what could look like answers",
     "urgent data, IP options, or a segment in parts",
@@ -86,6 +86,7 @@ pub(super) const BLIND: [&str; 7] = [
     "it was opened by a SYN cookie",
     "its ends were used again while nothing was served",
     "it may be one of several that bring one stream (Multipath TCP)",
+    "its first bytes came with the SYN (TCP Fast Open)",
 ];
 
 /// Words of 32 bits of `struct conn`.

@@ -202,6 +202,30 @@ fn root_kernel_nothing_is_answered_from_a_groups_mac_address() {
     assert_eq!(lab::came(&lab, "server", &get).0, 3);
 }
 
+#[test]
+fn root_kernel_what_comes_with_a_syn() {
+    if !ready("faults::root_kernel_what_comes_with_a_syn") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    // Without memcached's leave, and without a cookie; for whoever begins to listen from now on.
+    crate::net::run("sysctl -qw net.ipv4.tcp_fastopen=1538");
+    lab.restart();
+    lab.wait("another memcached", |lab| {
+        lab.cache.daemon().deaths == 1 && lab.udp_maybe("get v\r\n").is_some()
+    });
+    lab.reconnect();
+    kept(&mut lab);
+    let blind = lab.cache.count("tcp-blind");
+    let early = lab.another_with(b"set v 0 0 1 noreply\r\nb\r\n");
+    let new = "VALUE v 0 1\r\nb\r\nEND\r\n";
+    lab.wait("that it is executed, and seen", |lab| lab.udp("get v\r\n") == new);
+    assert_eq!((lab.cache.count("tcp-blind"), lab.cache.blind()), (blind + 1, 1));
+    drop(early);
+    lab.wait("its end", |lab| lab.cache.blind() == 0);
+    lab.until_hit("v", new);
+}
+
 /// What a connection had brought that was reset before memcached accepted it (there are no more descriptors) is executed when it does. Until then no list has it.
 #[test]
 fn root_kernel_a_connection_that_was_reset_before_it_was_accepted() {

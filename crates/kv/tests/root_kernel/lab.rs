@@ -224,6 +224,20 @@ impl Lab {
         connect(&self.client.host)
     }
 
+    /// Another one, whose SYN brings these bytes (TCP Fast Open, without a cookie).
+    pub fn another_with(&self, bytes: &'static [u8]) -> TcpStream {
+        use rustix::net::{AddressFamily, SendFlags, SocketType, sendto, socket};
+        const MSG_FASTOPEN: u32 = 0x2000_0000;
+        self.client.host.run("sysctl -qw net.ipv4.tcp_fastopen=5");
+        let stream = self.client.host.spawn(move || {
+            let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            let to = SocketAddr::from(([10, 9, 0, 1], 11211));
+            sendto(&socket, bytes, SendFlags::from_bits_retain(MSG_FASTOPEN), &to).unwrap();
+            TcpStream::from(socket)
+        });
+        stream.join().unwrap()
+    }
+
     pub fn end_old(&mut self) {
         self.client.old = None;
     }
