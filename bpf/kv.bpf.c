@@ -442,14 +442,14 @@ static __always_inline int is_missed(struct state *state, struct ports *ports, v
 	return 1;
 }
 
-// Whether a segment has no data, nor anything else that is looked at: most of those that acknowledge answers. `length`: of it, by whoever knows.
-static __always_inline int is_bare(struct ports *ports, void *end, __u32 length, int leaves)
+// Whether a segment that comes has no data, nor anything else that is looked at: most of those that acknowledge answers. `length`: of it.
+static __always_inline int is_bare(struct ports *ports, void *end, __u32 length)
 {
 	struct tcphdr *tcp = (void *)ports;
 
 	if ((void *)(tcp + 1) > end || length > tcp->doff * 4)
 		return 0;
-	return leaves ? !tcp->syn && !tcp->fin : !tcp->urg;
+	return !tcp->urg;
 }
 
 // Whether a packet is surely nothing to look at: for another port, an acknowledgment, or such a get. By itself: its stack counts in no chain of calls.
@@ -468,7 +468,7 @@ __noinline int passes(struct xdp_md *context)
 		return 0;
 	if (ports->destination != state->port)
 		return 1;
-	return proto == IPPROTO_UDP ? is_missed(state, ports, end) : is_bare(ports, end, length, 0);
+	return proto == IPPROTO_UDP ? is_missed(state, ports, end) : is_bare(ports, end, length);
 }
 
 SEC("xdp")
@@ -647,7 +647,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	struct conn *conn;
 	struct bpf_sock *sock;
 	__u32 header, length, sequence;
-	__s32 ahead;
+	__s32 ahead, beyond;
 
 	if (bpf_skb_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return GO_ON;
@@ -671,11 +671,19 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 		return GO_ON;
 	}
 	header = tcp.doff * 4;
-	if (header < sizeof(tcp) || where->l4 + header + !tcp.fin > context->len)
+	if (header < sizeof(tcp) || where->l4 + header > context->len)
 		return GO_ON;
 	length = context->len - where->l4 - header;
 	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 	if (!conn || conn->blind)
+		return GO_ON;
+	// Bytes are acknowledged that were not read (a FIN has a number, too): they have come another way. What resets may have numbers of another connection.
+	beyond = bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->in.next;
+	if (tcp.ack && !tcp.rst && beyond > 1) {
+		blind(p->state, conn, B_HOLE);
+		return GO_ON;
+	}
+	if (!length && !tcp.fin)
 		return GO_ON;
 	// First this: an acknowledgment of it that comes at once finds it so.
 	if (tcp.fin)
@@ -729,8 +737,7 @@ int tidemill_kv_out(struct __sk_buff *context)
 	if (!state || !state->port)
 		return GO_ON;
 	ports = plain(data, end, &proto, &l4, &length);
-	if (ports && (ports->source != state->port ||
-		      (proto == IPPROTO_UDP ? !waits(state) : is_bare(ports, end, n - l4, 1))))
+	if (ports && (ports->source != state->port || (proto == IPPROTO_UDP && !waits(state))))
 		return GO_ON;
 	if (!found(&p, 1))
 		return GO_ON;

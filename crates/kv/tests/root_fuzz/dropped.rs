@@ -277,6 +277,31 @@ fn root_fuzz_a_stream_of_several_connections_is_not_followed() {
     assert!(told.len() == 10 && told.iter().all(|one| one.why.contains("Multipath TCP")), "{told:?}");
 }
 
+/// What memcached's kernel acknowledges and nobody has read has come another way, such as by an interface that is not attached.
+#[test]
+fn root_fuzz_what_is_acknowledged_and_was_not_read() {
+    if !ready("dropped::root_fuzz_what_is_acknowledged_and_was_not_read") {
+        return;
+    }
+    const PORT: u16 = 10_008;
+    const RESET: u8 = 4;
+    let lab = Lab::new(&["server"]);
+    let one = Known::new(&lab, PORT);
+    assert_eq!(one.comes(0, SERVER, PUSH, SET, true), PASS);
+    let acknowledges = |ahead: u32, flags: u8| {
+        let sent = segment(false, PORT, false, (SERVER, CLIENT.wrapping_add(ahead)), flags, &[]);
+        assert_eq!(lab.cache.object().run_egress(EGRESS, &sent).unwrap() as i32, -1);
+        one.is_followed()
+    };
+    let end = SET.len() as u32;
+    // Nothing, all, a FIN behind it; what resets one that was there before.
+    for (ahead, flags) in [(0, ACK), (end, ACK), (end + 1, ACK), (end + 9, ACK | RESET)] {
+        assert!(acknowledges(ahead, flags), "{ahead}");
+    }
+    assert!(!acknowledges(end + 2, ACK));
+    assert_eq!(lab.cache.blind(), 1);
+}
+
 /// An answer to nothing that was seen: what it answers has come another way. Nothing that was kept before is served when its client has it.
 #[test]
 fn root_fuzz_an_answer_to_nothing_voids_what_is_kept() {

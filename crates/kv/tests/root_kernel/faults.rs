@@ -202,6 +202,29 @@ fn root_kernel_nothing_is_answered_from_a_groups_mac_address() {
     assert_eq!(lab::came(&lab, "server", &get).0, 3);
 }
 
+/// Its connection is in the table, and memcached has nothing to say on it.
+#[test]
+fn root_kernel_who_writes_silently_by_another_way_than_is_answered_by() {
+    if !ready("faults::root_kernel_who_writes_silently_by_another_way_than_is_answered_by") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    kept(&mut lab);
+    let blind = lab.cache.count("tcp-blind");
+    lab.detour();
+    lab.tcp_begins("set v 0 0 1 noreply\r\nb\r\n");
+    lab.wait("that it is found", |lab| lab.cache.count("tcp-blind") > blind);
+    assert_eq!(lab.cache.blind(), 1);
+    lab.end_detour();
+    let new = "VALUE v 0 1\r\nb\r\nEND\r\n";
+    for _ in 0..5 {
+        assert_eq!(lab.udp("get v\r\n"), new);
+    }
+    lab.reconnect();
+    lab.wait("its end", |lab| lab.cache.blind() == 0);
+    lab.until_hit("v", new);
+}
+
 #[test]
 fn root_kernel_what_comes_with_a_syn() {
     if !ready("faults::root_kernel_what_comes_with_a_syn") {

@@ -326,6 +326,25 @@ impl Lab {
         self.client.host.run(&format!("ip link set client mtu {mtu}"));
     }
 
+    /// From now on what the client sends comes by a second cable, where there are no programs; what it is sent goes by the first.
+    pub fn detour(&self) {
+        let (host, here) = (&self.client.host, std::process::id());
+        host.run(&format!("ip link add away type veth peer name aside netns {here}"));
+        run("ip link set aside up");
+        host.run("ip link set away up");
+        for card in ["all", "aside"] {
+            run(&format!("sysctl -qw net.ipv4.conf.{card}.rp_filter=0"));
+        }
+        for card in ["all", "client"] {
+            host.run(&format!("sysctl -qw net.ipv4.conf.{card}.rp_filter=0"));
+        }
+        host.run("ip route add 10.9.0.1/32 dev away");
+    }
+
+    pub fn end_detour(&self) {
+        self.client.host.run("ip route del 10.9.0.1/32 dev away");
+    }
+
     pub fn udp(&mut self, request: &str) -> String {
         self.udp_by(request, false)
     }
