@@ -258,7 +258,7 @@ fn root_fuzz_a_stream_of_several_connections_is_not_followed() {
         (vec![0, 30, 12, 1], 0),
         (capable.to_vec(), 1),
         ([&usual[..], &capable].concat(), 1),
-        ([&[1; 28][..], &capable].concat(), 1),
+        ([&[1_u8; 28][..], &capable].concat(), 1),
         // Such as cannot be read.
         (vec![2, 9, 0, 0], 1),
         (vec![5, 0, 0, 0], 1),
