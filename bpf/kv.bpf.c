@@ -234,7 +234,7 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	else if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return XDP_PASS;
 	header = tcp.doff * 4;
-	// No data that memcached gets. One without any may say where urgent data will be.
+	// No data that memcached gets, or such as came with a SYN (`opened`). One without any may say where urgent data will be.
 	if (header < sizeof(tcp) || where->l4 + header + !tcp.urg > where->end || tcp.syn || tcp.rst || !tcp.ack)
 		return XDP_PASS;
 	length = where->end - where->l4 - header;
@@ -294,9 +294,10 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 		count(C_TCP_HOLE);
 		goto drop;
 	}
-	if (tcp.urg || has_options) {
-		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them.
-		blind(p.state, conn, B_ODD);
+	if (tcp.urg || has_options || conn->part) {
+		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them; what is next to
+		// each other in a stream of several connections comes by one or another.
+		blind(p.state, conn, conn->part ? B_PART : B_ODD);
 		goto pass;
 	}
 	conn->hole_since_ns = 0;
@@ -441,14 +442,14 @@ static __always_inline int is_missed(struct state *state, struct ports *ports, v
 	return 1;
 }
 
-// Whether a segment has no data, nor anything else that is looked at: most of those that acknowledge answers. `length`: of it, by whoever knows.
-static __always_inline int is_bare(struct ports *ports, void *end, __u32 length, int leaves)
+// Whether a segment that comes has no data, nor anything else that is looked at: most of those that acknowledge answers. `length`: of it.
+static __always_inline int is_bare(struct ports *ports, void *end, __u32 length)
 {
 	struct tcphdr *tcp = (void *)ports;
 
 	if ((void *)(tcp + 1) > end || length > tcp->doff * 4)
 		return 0;
-	return leaves ? !tcp->syn && !tcp->fin : !tcp->urg;
+	return !tcp->urg;
 }
 
 // Whether a packet is surely nothing to look at: for another port, an acknowledgment, or such a get. By itself: its stack counts in no chain of calls.
@@ -467,7 +468,7 @@ __noinline int passes(struct xdp_md *context)
 		return 0;
 	if (ports->destination != state->port)
 		return 1;
-	return proto == IPPROTO_UDP ? is_missed(state, ports, end) : is_bare(ports, end, length, 0);
+	return proto == IPPROTO_UDP ? is_missed(state, ports, end) : is_bare(ports, end, length);
 }
 
 SEC("xdp")
@@ -553,19 +554,68 @@ static __always_inline int udp_out(struct __sk_buff *context, const struct where
 	return GO_ON;
 }
 
-static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp, __u32 interface)
+// What options of TCP take at most, and the kind of Multipath TCP's (RFC 8684, 3).
+#define MOST_OPTIONS 40
+#define MULTIPATH 30
+
+// Whether there is one of these among so many bytes of options; of such as cannot be read it is not known that there is none. By itself: the verifier looks at it once.
+__noinline int is_multipath(struct work *w, __u32 length)
+{
+	__u32 at = 0, bytes;
+	__u8 kind;
+
+	if (!w)
+		return 1;
+	for (int i = 0; i < MOST_OPTIONS; i++) {
+		if (at >= length)
+			return 0;
+		kind = w->bytes[at];
+		if (!kind)
+			return 0;
+		if (kind == MULTIPATH)
+			return 1;
+		bytes = 1;
+		// Of all others but this one the length is told.
+		if (kind != 1) {
+			bytes = w->bytes[at + 1];
+			if (bytes < 2)
+				return 1;
+		}
+		if (bytes > length - at)
+			return 1;
+		at = (at + bytes) & 63;
+	}
+	return 0;
+}
+
+// Whether the connection that a SYN-ACK opens may be one of several that bring one stream. It is blind with its first byte, and not before: nobody turns the cache off
+// by SYNs alone.
+static __always_inline int is_part(struct __sk_buff *context, struct work *w, const struct where *where, __u32 header)
+{
+	__u32 length = header - sizeof(struct tcphdr);
+
+	if (!length)
+		return 0;
+	// Where headers were, which nobody looks at any more.
+	if (!fits(&length, MOST_OPTIONS) || bpf_skb_load_bytes(context, where->l4 + sizeof(struct tcphdr), w->bytes, length))
+		return 1;
+	return is_multipath(w, length);
+}
+
+// `is_early`: what came with the SYN, which nobody has read, memcached gets behind this.
+static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp, __u32 interface, int part, int is_early)
 {
 	struct conn *conn = bpf_map_lookup_elem(&kv_conns, tuple), *fresh = &p->w->fresh;
 	__u32 in = bpf_ntohl(tcp->ack_seq), out = bpf_ntohl(tcp->seq) + 1;
 
 	fresh->opened_ns = bpf_ktime_get_ns();
 	fresh->interface = interface;
-	if (conn && conn->in.next == in && conn->out.next == out && !conn->blind)
+	if (conn && (conn->blind == B_EARLY || (conn->in.next == in && conn->out.next == out && !conn->blind)))
 		return GO_ON; // sent again
 	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again. Where there is none, nothing
 	// is served, and the next one asks what became of it.
-	if (conn && p->state->lease_ns + p->state->settle_ns < fresh->opened_ns) {
-		blind(p->state, conn, B_AGAIN);
+	if (conn && (is_early || p->state->lease_ns + p->state->settle_ns < fresh->opened_ns)) {
+		blind(p->state, conn, is_early ? B_EARLY : B_AGAIN);
 		return GO_ON;
 	}
 	if (conn && (conn->blind || conn->deaf || conn->head != conn->tail || conn->overflow_in != conn->overflow_out ||
@@ -576,8 +626,16 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 	// The rest of it is never written, and stays 0.
 	fresh->in.next = fresh->first = in;
 	fresh->out.next = out;
+	fresh->part = part;
 	if (!bpf_map_update_elem(&kv_conns, tuple, fresh, BPF_ANY))
 		count(C_TCP_OPENED);
+	if (!is_early)
+		return GO_ON;
+	conn = bpf_map_lookup_elem(&kv_conns, tuple);
+	if (conn)
+		blind(p->state, conn, B_EARLY);
+	else
+		void_all(p->state); // by the time that this is over the daemon knows it
 	return GO_ON;
 }
 
@@ -589,7 +647,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	struct conn *conn;
 	struct bpf_sock *sock;
 	__u32 header, length, sequence;
-	__s32 ahead;
+	__s32 ahead, beyond;
 
 	if (bpf_skb_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return GO_ON;
@@ -604,18 +662,28 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 		// what was known of the one before says nothing of it.
 		sock = context->sk;
 		if (sock && sock->state != BPF_TCP_LISTEN)
-			return opened(p, &tuple, &tcp, sock->bound_dev_if);
+			// Of others there is no connection yet (NEW_SYN_RECV).
+			return opened(p, &tuple, &tcp, sock->bound_dev_if, is_part(context, w, where, tcp.doff * 4),
+				      sock->state == BPF_TCP_SYN_RECV);
 		conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 		if (conn)
 			blind(p->state, conn, B_COOKIE);
 		return GO_ON;
 	}
 	header = tcp.doff * 4;
-	if (header < sizeof(tcp) || where->l4 + header + !tcp.fin > context->len)
+	if (header < sizeof(tcp) || where->l4 + header > context->len)
 		return GO_ON;
 	length = context->len - where->l4 - header;
 	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 	if (!conn || conn->blind)
+		return GO_ON;
+	// Bytes are acknowledged that were not read (a FIN has a number, too): they have come another way. What resets may have numbers of another connection.
+	beyond = bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->in.next;
+	if (tcp.ack && !tcp.rst && beyond > 1) {
+		blind(p->state, conn, B_HOLE);
+		return GO_ON;
+	}
+	if (!length && !tcp.fin)
 		return GO_ON;
 	// First this: an acknowledgment of it that comes at once finds it so.
 	if (tcp.fin)
@@ -669,8 +737,7 @@ int tidemill_kv_out(struct __sk_buff *context)
 	if (!state || !state->port)
 		return GO_ON;
 	ports = plain(data, end, &proto, &l4, &length);
-	if (ports && (ports->source != state->port ||
-		      (proto == IPPROTO_UDP ? !waits(state) : is_bare(ports, end, n - l4, 1))))
+	if (ports && (ports->source != state->port || (proto == IPPROTO_UDP && !waits(state))))
 		return GO_ON;
 	if (!found(&p, 1))
 		return GO_ON;

@@ -54,7 +54,7 @@ enum {
 	C_KEYS_HIT,
 	C_GET_MISS, // passed: a key is not here
 	C_GET_PARKED, // passed: nothing is answered now (no lease, a blind connection, a delayed flush)
-	C_GET_DENIED, // passed: the source is on no list
+	C_GET_DENIED, // passed: the source is on no list, the destination no address of ours, or one of the frame's addresses a group's
 	C_GET_LIMITED, // passed: the source asks too much
 	C_GET_OTHER, // passed: not of a form that is answered here
 	C_RACED, // passed: the entry was written meanwhile
@@ -129,6 +129,8 @@ enum {
 	B_HOLE, // a segment, or what was acknowledged, has come another way
 	B_COOKIE, // opened by a cookie
 	B_AGAIN, // one with the same ends was not taken leave of
+	B_PART, // it may be one of several that bring one stream (Multipath TCP)
+	B_EARLY, // its first bytes came with the SYN (TCP Fast Open)
 };
 
 // What the daemon and the programs tell each other. Mapped into the daemon.
@@ -221,7 +223,8 @@ struct conn {
 	// Quiet mutations that the ring had no room for: their slots wait (`FAR_NS`), and the daemon or an answer says when they are executed.
 	__u32 beyond_in, beyond_out, beyond_upto;
 	__u32 mg_quiet_upto;
-	__u32 interface, zero; // that memcached's socket is bound to
+	__u32 interface; // that memcached's socket is bound to
+	__u32 part; // it may be one of several that bring one stream (Multipath TCP)
 	__u64 hole_since_ns;
 	__u64 opened_ns;
 	struct pending ring[RING];

@@ -247,6 +247,12 @@ static __always_inline int is_within_total(struct parse *p, __u64 now)
 	return 1;
 }
 
+// Whether a frame is of one card's address to another's. What came from a group's address switches and hosts drop, and what goes to one everybody gets.
+static __always_inline int is_between_cards(const struct work *w)
+{
+	return !((w->bytes[0] | w->bytes[6]) & 1);
+}
+
 // Whether the source may be answered, by this address, where it came in.
 static __always_inline int may_answer(struct xdp_md *context, struct parse *p, const struct where *where)
 {
@@ -264,8 +270,8 @@ static __always_inline int may_answer(struct xdp_md *context, struct parse *p, c
 	w->allowed.family = where->family;
 	__builtin_memcpy(w->allowed.address, where->src, 16);
 	// By any other interface the kernel takes none from loopback addresses.
-	if ((is_loopback(where->src) && interface != LOOPBACK) || !bpf_map_lookup_elem(&kv_local, &w->local) ||
-	    !bpf_map_lookup_elem(&kv_allow, &w->allowed)) {
+	if (!is_between_cards(w) || (is_loopback(where->src) && interface != LOOPBACK) ||
+	    !bpf_map_lookup_elem(&kv_local, &w->local) || !bpf_map_lookup_elem(&kv_allow, &w->allowed)) {
 		count(C_GET_DENIED);
 		return 0;
 	}

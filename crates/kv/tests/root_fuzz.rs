@@ -116,6 +116,10 @@ fn tcp(sequence: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
 
 /// The answer that memcached gives to a whole and right get of values that are here, if this frame is one: its bytes behind the UDP header.
 fn wanted(frame: &[u8], values: &HashMap<Vec<u8>, String>) -> Option<Vec<u8>> {
+    // To a group's address or from one it is memcached that answers.
+    if (frame.first()? | frame.get(6)?) & 1 == 1 {
+        return None;
+    }
     let mut at = 12;
     let mut kind = frame.get(at..at + 2)?;
     for _ in 0..2 {

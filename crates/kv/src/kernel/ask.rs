@@ -6,7 +6,7 @@ use crate::codec::verb::Verb;
 use crate::codec::write;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// What memcached says of a key.
@@ -20,6 +20,8 @@ pub(super) struct Answer {
 
 /// How long an answer may take. Longer than this, and nothing is known of how memcached works meanwhile.
 const PATIENCE: Duration = Duration::from_millis(400);
+/// Whose connection it is memcached does not know either.
+pub(super) const UNNAMED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// More of one answer is no answer.
 const MAX_ANSWER: usize = 64 << 20;
 
@@ -221,9 +223,12 @@ impl Asker {
     }
 }
 
-/// `tcp:192.0.2.1:4000`, `tcp6:[2001:db8::1]:4000`.
+/// `tcp:192.0.2.1:4000`, `tcp6:[2001:db8::1]:4000`; `?:<AF 0>` of a connection that was reset before memcached asked whose it is.
 fn client_of(text: &str) -> Option<SocketAddr> {
     let (transport, address) = text.trim().split_once(':')?;
+    if transport == "?" {
+        return Some(UNNAMED);
+    }
     let address: SocketAddr = address.parse().ok().filter(|_| ["tcp", "tcp6"].contains(&transport))?;
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
@@ -248,4 +253,21 @@ fn answer(item: &Item<'_>) -> io::Result<Option<Answer>> {
         seconds => Some(u64::try_from(seconds).map_err(|_| bad())?),
     };
     Ok(Some(Answer { value: value.to_vec(), flags, remaining_s }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{UNNAMED, client_of};
+
+    #[test]
+    fn whose_a_connection_is() {
+        let of = |text: &str| client_of(text).map(|client| client.to_string());
+        assert_eq!(of("tcp:192.0.2.1:4000").as_deref(), Some("192.0.2.1:4000"));
+        assert_eq!(of("tcp6:[::ffff:192.0.2.1]:4000").as_deref(), Some("192.0.2.1:4000"));
+        assert_eq!(of("tcp6:[2001:db8::1]:4000").as_deref(), Some("[2001:db8::1]:4000"));
+        assert_eq!(of("udp:0.0.0.0:11211"), None);
+        assert_eq!(of("unix:/run/memcached.sock"), None);
+        // As 1.6.18 says it of one that was reset before it was accepted.
+        assert_eq!(client_of("?:<AF 0>"), Some(UNNAMED));
+    }
 }

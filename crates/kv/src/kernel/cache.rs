@@ -1,6 +1,7 @@
 //! The programs on their interfaces, and the daemon's work in rounds ([`Cache::round`]).
 
 use super::ask::{Asker, Counted};
+use super::budget::Told;
 use super::layout::{
     COUNTS, Conn, EGRESS, LAYOUT, LEASE_NS, MAX_KEY, MAX_VALUE, OPENED, READ, SCOPE, SHORT, SOURCE, Scope,
     Tuple, WAYS, entry, state, why,
@@ -8,6 +9,7 @@ use super::layout::{
 use super::look::detach;
 use super::places::{Missing, Place, index, pin_name};
 use super::prove::Unanswered;
+use super::reconcile::Gone;
 use super::server::{Server, find, is_held, own};
 use super::sizes::{fits, holds, is_broken, network_port, room, sets};
 use super::state::{State, now_ns};
@@ -86,12 +88,9 @@ pub struct Cache {
     pub(super) is_shared: bool,
     /// Values that have no end or just a second left, and what they were seen under and when: which of the two shows later.
     perhaps_for_ever: HashMap<Vec<u8>, (u64, u64, u64)>,
-    /// Keys that the programs have told as missed; and of them, and of those that were admitted, how many until the last look.
-    pub(super) told: u64,
-    pub(super) before: (u64, u64),
-    /// Hardly an answer since the look before could be admitted.
-    pub(super) is_vain: bool,
-    pub(super) gone: HashMap<Tuple, (u64, u64)>,
+    /// Keys that the programs have told as missed, and whether that is in vain.
+    pub(super) told: Told,
+    pub(super) gone: HashMap<Tuple, Gone>,
     /// Connections with mutations that no answer has shown to be executed.
     pub(super) unanswered: Unanswered,
     pub(super) reconciled_ns: u64,
@@ -216,9 +215,7 @@ impl Cache {
             object,
             pins: Some(pins),
             daemon: Daemon::default(),
-            told: 0,
-            before: (0, 0),
-            is_vain: false,
+            told: Told::default(),
             unasked: true,
             crowded: false,
             is_shared: false,
@@ -449,15 +446,15 @@ impl Cache {
         }
         let worked = self.admit();
         // That it is in vain to be told of keys shows before the next look; that it is not any more does not.
-        if !self.is_vain && self.is_told_in_vain() {
-            self.set_vain(true);
+        if self.told.round() {
+            self.tell_budget();
         }
         Ok(worked)
     }
 
     /// Waits until there may be something to do: 1 ms, 50 where hardly a key that is missed can be cached, and not beyond memcached's death.
     pub fn rest(&self) {
-        let pause = PAUSES[usize::from(self.is_vain && !self.is_proving())];
+        let pause = PAUSES[usize::from(self.told.is_vain && !self.is_proving())];
         let Some(server) = &self.server else { return std::thread::sleep(pause) };
         let mut fds = [PollFd::new(&server.watch, PollFlags::IN)];
         // A signal ends it early, which is as good.
@@ -552,7 +549,7 @@ impl Cache {
         if keys.is_empty() {
             return false;
         }
-        self.told += keys.len() as u64;
+        self.told.keys += keys.len() as u64;
         if self.unasked || self.is_shared {
             return true;
         }
@@ -584,6 +581,7 @@ impl Cache {
             self.state.keeps(token.epoch);
             if self.values.store(key, &answer, token, expires_ns, is_void) {
                 self.daemon.admitted += 1;
+                self.told.admitted += 1;
             }
         }
         true

@@ -48,6 +48,8 @@ pub(super) struct Line {
     pub(super) inode: u64,
     /// What it is bound to, 0: nothing. `None`: that is not known.
     pub(super) interface: Option<u32>,
+    /// Bytes that have come and that its program has not read; of one that waits for connections, how many have come that nobody has accepted.
+    pub(super) unread: u32,
 }
 
 /// A connection's socket, at one moment or, where that is said, at several one after the other.
@@ -177,6 +179,7 @@ fn line(message: &[u8]) -> Option<Line> {
         state: message[1],
         inode: word(message, 68)?.into(),
         interface: word(message, 40),
+        unread: word(message, 56)?,
     })
 }
 

@@ -78,13 +78,15 @@ pub(super) mod why {
 }
 
 /// Why a connection is blind, by its number less 1.
-pub(super) const BLIND: [&str; 6] = [
+pub(super) const BLIND: [&str; 8] = [
     "it was not seen from its start",
     "a request that is not understood, or that prints what could look like answers",
     "urgent data, IP options, or a segment in parts",
     "a segment has come another way",
     "it was opened by a SYN cookie",
     "its ends were used again while nothing was served",
+    "it may be one of several that bring one stream (Multipath TCP)",
+    "its first bytes came with the SYN (TCP Fast Open)",
 ];
 
 /// Words of 32 bits of `struct conn`.

@@ -116,6 +116,11 @@ pub(super) fn waiting(port: u16) -> Vec<u64> {
     sockets::waiting(port).into_iter().map(|line| line.inode).collect()
 }
 
+/// How many connections to a port have come and are not accepted, those that were reset since among them: who accepts one still reads what it had brought.
+pub(super) fn unaccepted(port: u16) -> u32 {
+    sockets::waiting(port).iter().fold(0, |all, line| all.saturating_add(line.unread))
+}
+
 /// Sockets that are bound to a port over UDP.
 pub(super) fn bound(port: u16) -> Vec<u64> {
     sockets::of_port(Transport::Udp, port).into_iter().map(|line| line.inode).collect()

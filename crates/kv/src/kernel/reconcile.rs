@@ -1,5 +1,6 @@
 //! What the daemon does with what the programs leave to it: connections that have ended or that they do not know, mutations over UDP that nobody answers.
 
+use super::ask::UNNAMED;
 use super::cache::{Cache, system};
 use super::layout::{Conn, RING, SCOPE, Tuple, UdpKey, UdpPending, conn, state};
 use super::look::ends;
@@ -15,6 +16,18 @@ const CHANGES: usize = 1024;
 /// How often the kernel's connections are looked through where nothing has changed: that is all of its table, whatever port they are of, by the size that it has made
 /// it by the machine's memory (4 ms for 262,144 places).
 const WALK_NS: u64 = 5_000_000_000;
+
+/// A connection that is gone, or that another one begins behind with the same ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gone {
+    /// Which of those with these ends.
+    opened_ns: u64,
+    /// It was found so.
+    since_ns: u64,
+    /// Nothing has waited to be accepted since it was gone. `None`: it may still wait there, where no list of connections has it, and what it had brought is
+    /// executed when memcached accepts it.
+    taken_ns: Option<u64>,
+}
 
 type Table<'a> = tidemill_bpf::Table<&'a mut MapData, Tuple, Conn>;
 
@@ -132,6 +145,9 @@ impl Cache {
         // Where another one begins with the same ends, what the one before had is over; till that is said, its SYN-ACKs are dropped.
         let begins = |ends: &Tuple| kernel.alive.contains(ends) && !kernel.open.contains(ends);
         self.gone.retain(|key, _| known.get(key).is_some_and(|ends| is_dead(ends) || begins(ends)));
+        // Asked for behind the connections, of which those are that have opened before this look began.
+        let is_none_waiting = machine::unaccepted(self.options.port) == 0;
+        let taken = |opened_ns: u64| (is_none_waiting && opened_ns < now).then_some(now);
         let mut new = 0;
         for (key, ends) in known.iter().filter(|(_, ends)| is_dead(ends) || begins(ends)) {
             if self.gone.contains_key(key) {
@@ -140,7 +156,8 @@ impl Cache {
             let Some(value) = table.get(key).map_err(system(action))? else { continue };
             new += 1;
             if is_dead(ends) || has_left(&value) {
-                self.gone.insert(*key, (now, opened_ns(&value)));
+                let opened_ns = opened_ns(&value);
+                self.gone.insert(*key, Gone { opened_ns, since_ns: now, taken_ns: taken(opened_ns) });
             }
             if new == CHANGES {
                 break;
@@ -148,31 +165,37 @@ impl Cache {
         }
         let mut due = Vec::new();
         for (key, gone) in &mut self.gone {
-            if now.saturating_sub(gone.0) < settle || due.len() == CHANGES {
+            gone.taken_ns = gone.taken_ns.or_else(|| taken(gone.opened_ns));
+            if now.saturating_sub(gone.since_ns) < settle || due.len() == CHANGES {
                 continue;
             }
             let Some(value) = table.get(key).map_err(system(action))? else { continue };
-            if gone.1 == opened_ns(&value) {
-                due.push((*key, has_left(&value)));
-            } else {
+            let (opened_ns, has_left) = (opened_ns(&value), has_left(&value));
+            if gone.opened_ns != opened_ns {
                 // Not the time of one before it with the same ends.
-                *gone = (now, opened_ns(&value));
+                *gone = Gone { opened_ns, since_ns: now, taken_ns: taken(opened_ns) };
+            } else if !has_left || gone.taken_ns.is_some_and(|taken| now.saturating_sub(taken) >= settle) {
+                due.push((*key, has_left));
             }
         }
-        // What a reset connection had brought memcached still executes, however much it is; it closes the connection then.
+        // What a reset connection had brought memcached still executes, however much it is; it closes the connection then. One that was reset before memcached looked
+        // whose it is has no name there.
         if self.server.is_some() && due.iter().any(|(_, has_left)| *has_left) {
             let listed = self.at_rest();
             due.retain(|(tuple, has_left)| {
-                !has_left || listed.as_ref().is_some_and(|listed| !listed.contains_key(&ends(tuple).0))
+                !has_left
+                    || listed.as_ref().is_some_and(|listed| {
+                        !listed.contains_key(&ends(tuple).0) && !listed.contains_key(&UNNAMED)
+                    })
             });
         }
         let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
         for (tuple, _) in &due {
-            let Some((_, looked_at)) = self.gone.remove(tuple) else { continue };
+            let Some(gone) = self.gone.remove(tuple) else { continue };
             let mut value: Conn = [0; conn::WORDS];
             self.state.set(state::BROKEN, 1);
             if table.take(tuple, &mut value).map_err(system(action))? {
-                if opened_ns(&value) != looked_at {
+                if opened_ns(&value) != gone.opened_ns {
                     self.state.unsettle();
                 }
                 end(&self.state, &value);

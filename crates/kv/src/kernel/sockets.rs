@@ -47,7 +47,8 @@ fn line(text: &str) -> Option<Line> {
     let mut words = text.split_whitespace();
     let (local, remote) = (end(words.nth(1)?)?, end(words.next()?)?);
     let state = u8::from_str_radix(words.next()?, 16).ok()?;
-    Some(Line { local, remote, state, inode: words.nth(5)?.parse().ok()?, interface: None })
+    let unread = u32::from_str_radix(words.next()?.split_once(':')?.1, 16).ok()?;
+    Some(Line { local, remote, state, inode: words.nth(4)?.parse().ok()?, interface: None, unread })
 }
 
 #[cfg(test)]
@@ -93,7 +94,10 @@ mod tests {
         }
         let waiting = waiting(port);
         assert!(
-            waiting.len() == 1 && waiting[0].state == LISTEN && waiting[0].local.1 == port,
+            waiting.len() == 1
+                && waiting[0].state == LISTEN
+                && waiting[0].local.1 == port
+                && waiting[0].unread == 1,
             "{waiting:?}"
         );
         drop((clients, udp));
@@ -102,11 +106,11 @@ mod tests {
 
     #[test]
     fn lines_of_sockets_are_read() {
-        let text = "   1: 0100007F:2BCB 0200000A:D431 01 00000000:00000000 00:00000000 00000000     0        0 7311 1 0000 20";
+        let text = "   1: 0100007F:2BCB 0200000A:D431 01 00000000:00000011 00:00000000 00000000     0        0 7311 1 0000 20";
         let read = line(text).unwrap_or_else(|| panic!("{text}"));
         assert_eq!(read.local, (words(IpAddr::from([127, 0, 0, 1])), 11211));
         assert_eq!(read.remote, (words(IpAddr::from([10, 0, 0, 2])), 0xd431));
-        assert_eq!((read.state, read.inode), (ESTABLISHED, 7311));
+        assert_eq!((read.state, read.inode, read.unread), (ESTABLISHED, 7311, 17));
         let text = "   0: 0000000000000000FFFF00000200000A:2BCB 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 9 1";
         let read = line(text).unwrap_or_else(|| panic!("{text}"));
         assert_eq!(read.local.0, words(IpAddr::from([10, 0, 0, 2])), "mapped");

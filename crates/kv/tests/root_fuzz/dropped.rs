@@ -4,7 +4,10 @@
 use super::streams::{CLIENT, EGRESS, PUSH, SERVER, SYN_ACK, segment};
 use super::{DROP, PASS, TX, admit, frame, udp};
 use crate::lab::{Lab, ready};
+use std::path::Path;
 use std::time::Duration;
+use tidemill_bpf::Pins;
+use tidemill_kv::kernel::Look;
 
 const ACK: u8 = 0x10;
 const URGENT: u8 = 0x20;
@@ -230,6 +233,73 @@ fn root_fuzz_segments_in_parts_are_not_followed() {
     let before = lab.cache.count("tcp-blind");
     assert_eq!(lab.cache.object().run_once(&behind, interface()).unwrap().0.action, PASS);
     assert_eq!(lab.cache.count("tcp-blind"), before + 1);
+}
+
+/// Multipath TCP: a value may begin on one connection and end on another, and what looks like it there is the next command.
+#[test]
+fn root_fuzz_a_stream_of_several_connections_is_not_followed() {
+    if !ready("dropped::root_fuzz_a_stream_of_several_connections_is_not_followed") {
+        return;
+    }
+    let lab = Lab::new(&["server"]);
+    let look = Look::open(Path::new(Pins::ROOT), "kv").unwrap();
+    let opens = |v6: bool, port: u16, options: &[u8]| {
+        let mut opening = segment(v6, port, false, (SERVER - 1, CLIENT), SYN_ACK, options);
+        // The header is longer by these.
+        opening[if v6 { 54 } else { 34 } + 12] += 4 * options.len() as u8;
+        lab.cache.object().run_egress(EGRESS, &opening).unwrap() as i32
+    };
+    let usual: [u8; 20] = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
+    let capable: [u8; 12] = [30, 12, 1, 1, 0, 0, 0, 0, 0, 0, 0, 9];
+    let cases: [(Vec<u8>, u64); 8] = [
+        (usual.to_vec(), 0),
+        (vec![1; 40], 0),
+        // Behind the last one.
+        (vec![0, 30, 12, 1], 0),
+        (capable.to_vec(), 1),
+        ([&usual[..], &capable].concat(), 1),
+        ([&[1_u8; 28][..], &capable].concat(), 1),
+        // Such as cannot be read.
+        (vec![2, 9, 0, 0], 1),
+        (vec![5, 0, 0, 0], 1),
+    ];
+    for (at, (options, blind)) in (0..).zip(&cases) {
+        for v6 in [false, true] {
+            let (port, before) = (10_100 + 2 * at + u16::from(v6), lab.cache.count("tcp-blind"));
+            assert_eq!(opens(v6, port, options), -1);
+            assert_eq!(lab.cache.count("tcp-blind"), before, "nobody blinds by a SYN alone");
+            let first = segment(v6, port, true, (CLIENT, SERVER), PUSH, SET);
+            assert_eq!(lab.cache.object().run_once(&first, interface()).unwrap().0.action, PASS);
+            assert_eq!(lab.cache.count("tcp-blind") - before, *blind, "{options:?}");
+        }
+    }
+    let told = look.blind().unwrap();
+    assert!(told.len() == 10 && told.iter().all(|one| one.why.contains("Multipath TCP")), "{told:?}");
+}
+
+/// What memcached's kernel acknowledges and nobody has read has come another way, such as by an interface that is not attached.
+#[test]
+fn root_fuzz_what_is_acknowledged_and_was_not_read() {
+    if !ready("dropped::root_fuzz_what_is_acknowledged_and_was_not_read") {
+        return;
+    }
+    const PORT: u16 = 10_008;
+    const RESET: u8 = 4;
+    let lab = Lab::new(&["server"]);
+    let one = Known::new(&lab, PORT);
+    assert_eq!(one.comes(0, SERVER, PUSH, SET, true), PASS);
+    let acknowledges = |ahead: u32, flags: u8| {
+        let sent = segment(false, PORT, false, (SERVER, CLIENT.wrapping_add(ahead)), flags, &[]);
+        assert_eq!(lab.cache.object().run_egress(EGRESS, &sent).unwrap() as i32, -1);
+        one.is_followed()
+    };
+    let end = SET.len() as u32;
+    // Nothing, all, a FIN behind it; what resets one that was there before.
+    for (ahead, flags) in [(0, ACK), (end, ACK), (end + 1, ACK), (end + 9, ACK | RESET)] {
+        assert!(acknowledges(ahead, flags), "{ahead}");
+    }
+    assert!(!acknowledges(end + 2, ACK));
+    assert_eq!(lab.cache.blind(), 1);
 }
 
 /// An answer to nothing that was seen: what it answers has come another way. Nothing that was kept before is served when its client has it.

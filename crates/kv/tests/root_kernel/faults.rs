@@ -182,6 +182,120 @@ fn root_kernel_another_memcached_takes_the_datagrams() {
     lab.until_hit("v", A);
 }
 
+#[test]
+fn root_kernel_nothing_is_answered_from_a_groups_mac_address() {
+    if !ready("faults::root_kernel_nothing_is_answered_from_a_groups_mac_address") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    kept(&mut lab);
+    let get = lab::frame("10.9.0.2", "10.9.0.1", 11211, "get v\r\n");
+    assert_eq!(lab::came(&lab, "server", &get).0, 3, "answered");
+    let denied = lab.cache.count("get-denied");
+    // To a cluster, to everybody, and as if from everybody: memcached answers, by its own card's address, and to whoever has the source.
+    for (at, mac) in [(0, [1, 0, 0x5e, 0, 0, 9]), (0, [0xff; 6]), (6, [0xff; 6])] {
+        let mut group = get.clone();
+        group[at..at + 6].copy_from_slice(&mac);
+        assert_eq!(lab::came(&lab, "server", &group), (2, group), "passes untouched");
+    }
+    assert_eq!(lab.cache.count("get-denied"), denied + 3);
+    assert_eq!(lab::came(&lab, "server", &get).0, 3);
+}
+
+/// Its connection is in the table, and memcached has nothing to say on it.
+#[test]
+fn root_kernel_who_writes_silently_by_another_way_than_is_answered_by() {
+    if !ready("faults::root_kernel_who_writes_silently_by_another_way_than_is_answered_by") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    kept(&mut lab);
+    let blind = lab.cache.count("tcp-blind");
+    lab.detour();
+    lab.tcp_begins("set v 0 0 1 noreply\r\nb\r\n");
+    lab.wait("that it is found", |lab| lab.cache.count("tcp-blind") > blind);
+    assert_eq!(lab.cache.blind(), 1);
+    lab.end_detour();
+    let new = "VALUE v 0 1\r\nb\r\nEND\r\n";
+    for _ in 0..5 {
+        assert_eq!(lab.udp("get v\r\n"), new);
+    }
+    lab.reconnect();
+    lab.wait("its end", |lab| lab.cache.blind() == 0);
+    lab.until_hit("v", new);
+}
+
+#[test]
+fn root_kernel_what_comes_with_a_syn() {
+    if !ready("faults::root_kernel_what_comes_with_a_syn") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    // Without memcached's leave, and without a cookie; for whoever begins to listen from now on.
+    crate::net::run("sysctl -qw net.ipv4.tcp_fastopen=1538");
+    lab.restart();
+    lab.wait("another memcached", |lab| {
+        lab.cache.daemon().deaths == 1 && lab.udp_maybe("get v\r\n").is_some()
+    });
+    lab.reconnect();
+    kept(&mut lab);
+    let blind = lab.cache.count("tcp-blind");
+    let early = lab.another_with(b"set v 0 0 1 noreply\r\nb\r\n");
+    let new = "VALUE v 0 1\r\nb\r\nEND\r\n";
+    lab.wait("that it is executed, and seen", |lab| lab.udp("get v\r\n") == new);
+    assert_eq!((lab.cache.count("tcp-blind"), lab.cache.blind()), (blind + 1, 1));
+    drop(early);
+    lab.wait("its end", |lab| lab.cache.blind() == 0);
+    lab.until_hit("v", new);
+}
+
+/// What a connection had brought that was reset before memcached accepted it (there are no more descriptors) is executed when it does. Until then no list has it.
+#[test]
+fn root_kernel_a_connection_that_was_reset_before_it_was_accepted() {
+    if !ready("faults::root_kernel_a_connection_that_was_reset_before_it_was_accepted") {
+        return;
+    }
+    let mut lab = Lab::of_memcached(&["-c", "80", "-o", "no_maxconns_fast"]);
+    kept(&mut lab);
+    lab.tcp("set other 0 0 1\r\no\r\n", "STORED\r\n");
+    let mut accepted = Vec::new();
+    let mut waiting = loop {
+        assert!(accepted.len() < 200, "memcached accepts them all");
+        let mut one = lab.another();
+        one.write_all(b"set w 0 0 1\r\nx\r\n").unwrap();
+        let started = Instant::now();
+        let is_answered = loop {
+            lab.rounds(Duration::from_millis(1));
+            if one.read(&mut [0; 8]).is_ok() {
+                break true;
+            }
+            if started.elapsed() > Duration::from_secs(2) {
+                break false;
+            }
+        };
+        if !is_answered {
+            break one;
+        }
+        accepted.push(one);
+    };
+    waiting.write_all(b"set v 0 0 1\r\nb\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    rustix::net::sockopt::set_socket_linger(&waiting, Some(Duration::ZERO)).unwrap();
+    drop(waiting);
+    // For longer than one that is gone is waited for.
+    lab.rounds(Duration::from_secs(3));
+    lab.until_hit("other", "VALUE other 0 1\r\no\r\nEND\r\n");
+    let hits = lab.cache.count("get-hit");
+    for _ in 0..50 {
+        assert_eq!(lab.udp("get v\r\n"), A);
+    }
+    assert_eq!(lab.cache.count("get-hit"), hits, "what may yet be changed is kept");
+    drop(accepted.pop());
+    let new = "VALUE v 0 1\r\nb\r\nEND\r\n";
+    lab.wait("that it is executed", |lab| lab.udp("get v\r\n") == new);
+    lab.until_hit("v", new);
+}
+
 /// A long key's value, kept. A frame from a socket has little room behind it, so long answers are those to long questions here.
 fn long_key(lab: &mut Lab) -> (String, String) {
     let (key, value) = ("k".repeat(250), "v".repeat(10));

@@ -26,10 +26,11 @@ pub fn ready(test: &str) -> bool {
 struct Memcached(Child);
 
 impl Memcached {
-    fn start(threads: &str) -> Self {
+    fn start(threads: &str, more: &[&str]) -> Self {
         let mut command = Command::new("memcached");
         let child = command
             .args(["-u", "root", "-p", "11211", "-U", "11211", "-t", threads, "-l", "0.0.0.0,::"])
+            .args(more)
             .spawn()
             .unwrap();
         let started = Instant::now();
@@ -121,7 +122,7 @@ fn options(interfaces: &[&str]) -> Options {
 
 const THREADS: &str = "4";
 
-fn place(threads: &str) -> (Client, Memcached) {
+fn place(threads: &str, more: &[&str]) -> (Client, Memcached) {
     run("mount -t bpf bpf /sys/fs/bpf");
     run("ip link set lo up");
     cable("client", "server");
@@ -133,7 +134,7 @@ fn place(threads: &str) -> (Client, Memcached) {
     host.run("sysctl -qw net.ipv6.conf.client.disable_ipv6=0");
     host.run("ip addr add 10.9.0.2/24 dev client");
     host.run("ip addr add fd00:9::2/64 dev client nodad");
-    let memcached = Memcached::start(threads);
+    let memcached = Memcached::start(threads, more);
     let (udp, udp6) = (socket(&host, "0.0.0.0:0"), socket(&host, "[::]:0"));
     let client = Client { tcp: None, old: None, udp, udp6, host, id: 7, _passing: passing };
     (client, memcached)
@@ -181,13 +182,19 @@ impl Lab {
 
     /// With so many threads of memcached's, and what `prepare` does before there is a cache.
     pub fn prepared(interfaces: &[&str], threads: &str, prepare: impl FnOnce()) -> Self {
-        let (client, memcached) = place(threads);
+        let (client, memcached) = place(threads, &[]);
         prepare();
         Self::attached(client, memcached, &options(interfaces), false)
     }
 
+    /// Before a memcached that was started with these words too.
+    pub fn of_memcached(more: &[&str]) -> Self {
+        let (client, memcached) = place(THREADS, more);
+        Self::attached(client, memcached, &options(&["server"]), false)
+    }
+
     fn make(options: &Options, before: bool) -> Self {
-        let (client, memcached) = place(THREADS);
+        let (client, memcached) = place(THREADS, &[]);
         Self::attached(client, memcached, options, before)
     }
 
@@ -217,6 +224,20 @@ impl Lab {
         connect(&self.client.host)
     }
 
+    /// Another one, whose SYN brings these bytes (TCP Fast Open, without a cookie).
+    pub fn another_with(&self, bytes: &'static [u8]) -> TcpStream {
+        use rustix::net::{AddressFamily, SendFlags, SocketType, sendto, socket};
+        const MSG_FASTOPEN: u32 = 0x2000_0000;
+        self.client.host.run("sysctl -qw net.ipv4.tcp_fastopen=5");
+        let stream = self.client.host.spawn(move || {
+            let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            let to = SocketAddr::from(([10, 9, 0, 1], 11211));
+            sendto(&socket, bytes, SendFlags::from_bits_retain(MSG_FASTOPEN), &to).unwrap();
+            TcpStream::from(socket)
+        });
+        stream.join().unwrap()
+    }
+
     pub fn end_old(&mut self) {
         self.client.old = None;
     }
@@ -224,7 +245,7 @@ impl Lab {
     pub fn restart(&mut self) {
         self.memcached.0.kill().unwrap();
         self.memcached.0.wait().unwrap();
-        self.memcached = Memcached::start(THREADS);
+        self.memcached = Memcached::start(THREADS, &[]);
     }
 
     /// Works for so long. However long this thread is kept from it: some rounds begin when the time is over, and see what is due by then.
@@ -303,6 +324,25 @@ impl Lab {
     pub fn set_mtu(&self, mtu: u32) {
         run(&format!("ip link set server mtu {mtu}"));
         self.client.host.run(&format!("ip link set client mtu {mtu}"));
+    }
+
+    /// From now on what the client sends comes by a second cable, where there are no programs; what it is sent goes by the first.
+    pub fn detour(&self) {
+        let (host, here) = (&self.client.host, std::process::id());
+        host.run(&format!("ip link add away type veth peer name aside netns {here}"));
+        run("ip link set aside up");
+        host.run("ip link set away up");
+        for card in ["all", "aside"] {
+            run(&format!("sysctl -qw net.ipv4.conf.{card}.rp_filter=0"));
+        }
+        for card in ["all", "client"] {
+            host.run(&format!("sysctl -qw net.ipv4.conf.{card}.rp_filter=0"));
+        }
+        host.run("ip route add 10.9.0.1/32 dev away");
+    }
+
+    pub fn end_detour(&self) {
+        self.client.host.run("ip route del 10.9.0.1/32 dev away");
     }
 
     pub fn udp(&mut self, request: &str) -> String {
