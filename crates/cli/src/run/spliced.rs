@@ -108,7 +108,7 @@ pub(super) fn check_room(config: &Config, name: &str, who: &str, key: &str, frag
         )));
     }
     let captures =
-        config.port.iter().any(|port| matches!(&port.spec, PortSpec::Pcap(spec) if spec.input.is_some()));
+        config.port.iter().any(|port| matches!(port, PortSpec::Pcap(spec) if spec.input.is_some()));
     if captures && config.run.chains() > 1 {
         return Err(usage(format!(
             "{name}: run.workers = {}: {who}'s workers hand packets over by bounded rings, and a capture is read faster than any cable and ends: packets \
