@@ -2,10 +2,21 @@
 
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::dxr::Layout;
+use tidemill_lpm::suite::beside;
 use tidemill_lpm::{Address, Algorithm, Built, Family, Rib, lpm_suite};
 
+fn parse<A: Family>(name: &str) -> Algorithm {
+    Algorithm::parse::<A>(name).unwrap_or_else(|error| panic!("{error}"))
+}
+
 fn by_name<A: Family>(name: &str, rib: &Rib<A>, domain: &Domain) -> Built<A> {
-    Algorithm::parse::<A>(name).unwrap_or_else(|error| panic!("{error}")).writer(rib, domain)
+    parse::<A>(name).writer(rib, domain)
+}
+
+/// In a store with another one.
+fn shared<A: Family>(name: &str, rib: &Rib<A>, domain: &Domain) -> Built<A> {
+    let sharing = A::sharing(parse::<A>(name), domain);
+    beside(&sharing.unwrap_or_else(|| panic!("{name} shares nothing")), rib, domain)
 }
 
 /// The suite of each line's structure; and the list of them, by family and name.
@@ -79,13 +90,25 @@ suites! {
     cuvpp_lengths_v6, u128, "cuvpp-lengths";
 }
 
-/// What is registered has its line above.
+suites! {
+    SHARED, shared:
+    shared_auto_v4, u32, "auto";
+    shared_auto_v6, u128, "auto";
+    shared_dxr_d18r, u32, "dxr-d18r";
+    shared_dxr_d16x4r, u32, "dxr-d16x4r";
+    shared_lulea, u128, "lulea";
+}
+
+/// What is registered has its line above, and another one if it can share.
 #[test]
 fn every_name_is_in_the_suite() {
     fn check<A: Family>() {
         for algorithm in Algorithm::all::<A>() {
             let name = algorithm.to_string();
-            assert!(ALONE.contains(&(A::FAMILY, &*name)), "{name} of IPv{} has no line", A::FAMILY);
+            let line = (A::FAMILY, &*name);
+            assert!(ALONE.contains(&line), "{name} of IPv{} has no line", A::FAMILY);
+            let shares = A::sharing(algorithm, &Domain::new()).is_some();
+            assert_eq!(SHARED.contains(&line), shares, "{name} of IPv{}, in a store", A::FAMILY);
         }
     }
     check::<u32>();

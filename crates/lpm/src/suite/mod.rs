@@ -7,10 +7,12 @@
 //! their neighbours, and at random addresses is compared, singly and in bursts by every kernel that the CPU has. A case
 //! that fails is made smaller by leaving out parts for as long as it still fails, and printed.
 
+mod beside;
 mod cases;
 mod concurrent;
 mod shrink;
 
+pub use beside::beside;
 pub use cases::{Case, edge_cases, large_case, long_case, random_case};
 pub use concurrent::{concurrent, concurrent_default, concurrent_growth};
 
