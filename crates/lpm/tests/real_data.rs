@@ -271,5 +271,5 @@ fn real_ipv6_accesses_per_update() {
     let list = common::table::<u128>(&data.join("rib/ris-as3333-20260511.v6.nh148.zst"));
     let [loads, stores] = accesses("lulea", &list, &flaps(&list, 100_000));
     // Word by word, as above; of nodes that are made anew every word counts.
-    assert!(loads < 200.0 && stores < 60.0);
+    assert!((1.0..200.0).contains(&loads) && stores < 60.0);
 }
