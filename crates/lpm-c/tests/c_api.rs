@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_lpm::suite::{edges, random_case};
+use tidemill_lpm::{Change, Label, Oracle, Prefix};
 use tidemill_lpm_c::api::*;
 
 fn last_error() -> String {
@@ -281,3 +284,85 @@ fn readers_look_up_while_the_table_changes() {
     // SAFETY: nobody uses it any more.
     unsafe { tm_lpm4_free(table) };
 }
+
+/// Runs the suite's random tables and changes through a family's functions: three tables of one domain, two of which share, each with every
+/// third batch. `$by` is how an address is handed over, `$key` what it is.
+macro_rules! suite_in_c {
+    (
+        $test:ident, $address:ty, [$($by:tt)?] $key:expr, $route:ident, $table:ident,
+        $create:ident, $add:ident, $withdraw:ident, $commit:ident, $lookup:ident, $free:ident
+    ) => {
+        #[test]
+        fn $test() {
+            type Truth = BTreeMap<Prefix<$address>, Label>;
+            let key = $key;
+            for case in (0..40).map(random_case::<$address>) {
+                let keys: Vec<$address> = case.prefixes().flat_map(edges).collect();
+                let asked: Vec<_> = keys.iter().map(|&addr| key(addr)).collect();
+                let route = |&(prefix, label): &(Prefix<$address>, Label)| {
+                    $route { addr: key(prefix.first()), len: prefix.len(), label: label.0 }
+                };
+                let routes: Vec<$route> = case.table.iter().map(route).collect();
+                let truth: Truth = case.table.iter().copied().collect();
+                let (mut domain, mut worker) = (null_mut(), null_mut());
+                // SAFETY: pointers to locals and arrays of the length given; handles that were just made, and are freed once.
+                unsafe {
+                    assert_eq!(tm_lpm_domain_create(&mut domain), TM_LPM_OK);
+                    assert_eq!(tm_lpm_worker_create(domain, &mut worker), TM_LPM_OK);
+                    let mut tables: Vec<(*mut $table, Truth)> = Vec::new();
+                    for name in [c"shared", c"shared", c"auto"] {
+                        let (routes, count, mut table) = (routes.as_ptr(), routes.len(), null_mut());
+                        let status = $create(domain, name.as_ptr(), routes, count, &mut table);
+                        assert_eq!(status, TM_LPM_OK, "{}", last_error());
+                        tables.push((table, truth.clone()));
+                    }
+                    let check = |(table, truth): &(*mut $table, Truth)| {
+                        let list: Vec<(Prefix<$address>, Label)> =
+                            truth.iter().map(|(&prefix, &label)| (prefix, label)).collect();
+                        let oracle = Oracle::new(&list);
+                        let expected: Vec<u32> = keys.iter().map(|&addr| oracle.lookup(addr).0).collect();
+                        let mut labels = vec![u32::MAX; asked.len()];
+                        let to = labels.as_mut_ptr();
+                        let status = $lookup(*table, worker, asked.as_ptr(), to, asked.len());
+                        assert_eq!(status, TM_LPM_OK, "{}", last_error());
+                        assert_eq!(labels, expected, "{case}");
+                    };
+                    tables.iter().for_each(check);
+                    for (i, batch) in case.batches.iter().enumerate() {
+                        let (table, truth) = &mut tables[i % 3];
+                        for change in batch {
+                            let status = match *change {
+                                Change::Announce(prefix, label) => {
+                                    truth.insert(prefix, label);
+                                    $add(*table, $($by)? key(prefix.first()), prefix.len(), label.0)
+                                }
+                                Change::Withdraw(prefix) => {
+                                    truth.remove(&prefix);
+                                    $withdraw(*table, $($by)? key(prefix.first()), prefix.len())
+                                }
+                            };
+                            assert_eq!(status, TM_LPM_OK, "{}: {}", change.prefix(), last_error());
+                        }
+                        assert_eq!($commit(*table, null_mut()), TM_LPM_OK, "{}", last_error());
+                        tables.iter().for_each(check);
+                        // A worker that is late keeps what tables have replaced.
+                        if i % 2 == 0 {
+                            assert_eq!(tm_lpm_worker_quiescent(worker), TM_LPM_OK);
+                        }
+                    }
+                    tables.into_iter().for_each(|(table, _)| $free(table));
+                    tm_lpm_worker_free(worker);
+                    tm_lpm_domain_free(domain);
+                }
+            }
+        }
+    };
+}
+suite_in_c!(
+    ipv4_tables_of_the_suite, u32, [] |addr: u32| addr, Route4, Table4,
+    tm_lpm4_create_in, tm_lpm4_add, tm_lpm4_withdraw, tm_lpm4_commit, tm_lpm4_lookup_by, tm_lpm4_free
+);
+suite_in_c!(
+    ipv6_tables_of_the_suite, u128, [&] |addr: u128| addr.to_be_bytes(), Route6, Table6,
+    tm_lpm6_create_in, tm_lpm6_add, tm_lpm6_withdraw, tm_lpm6_commit, tm_lpm6_lookup_by, tm_lpm6_free
+);

@@ -91,8 +91,8 @@ pub trait FibWriter<A: Address>: Send {
         AfterFailure::Partly
     }
 
-    /// [`patch`](Self::patch), with every store to what lookups can touch told to `probe`. A structure that cannot be probed
-    /// tells nothing.
+    /// [`patch`](Self::patch), with every store to what lookups can touch told to `probe`, and by most the loads of what was there. A
+    /// structure that cannot be probed tells nothing.
     ///
     /// # Errors
     /// As [`patch`](Self::patch).

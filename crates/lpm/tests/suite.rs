@@ -2,49 +2,58 @@
 
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::dxr::Layout;
-use tidemill_lpm::{Algorithm, Family, FibWriter, Rib, lpm_suite, popdir};
+use tidemill_lpm::suite::beside;
+use tidemill_lpm::{Address, Algorithm, Built, Family, Rib, lpm_suite};
 
-type Built<A> = Result<Box<dyn FibWriter<A>>, tidemill_lpm::BuildError>;
-
-fn trie<A: Family>(root_bits: u8, rib: &Rib<A>, domain: &Domain) -> Built<A> {
-    Algorithm::RangeTrie { root_bits }.writer(rib, domain)
+fn parse<A: Family>(name: &str) -> Algorithm {
+    Algorithm::parse::<A>(name).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn poptrie<A: Family>(root_bits: u8, rib: &Rib<A>, domain: &Domain) -> Built<A> {
-    Algorithm::Poptrie { root_bits }.writer(rib, domain)
+fn by_name<A: Family>(name: &str, rib: &Rib<A>, domain: &Domain) -> Built<A> {
+    parse::<A>(name).writer(rib, domain)
 }
 
-fn dxr(d: u8, x: u8, rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
-    Algorithm::Dxr(Layout::new(d, x)?).writer(rib, domain)
+/// In a store with another one.
+fn shared<A: Family>(name: &str, rib: &Rib<A>, domain: &Domain) -> Built<A> {
+    let sharing = A::sharing(parse::<A>(name), domain);
+    beside(&sharing.unwrap_or_else(|| panic!("{name} shares nothing")), rib, domain)
 }
 
-fn popdir(d: u8, x: u8, rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
-    Algorithm::Popdir(popdir::Layout::new(d, x)?).writer(rib, domain)
+/// The suite of each line's structure; and the list of them, by family and name.
+macro_rules! suites {
+    ($list:ident, $make:ident: $($module:ident, $address:ty, $name:literal;)*) => {
+        $(lpm_suite!($module, $address, |rib, domain| $make($name, rib, domain));)*
+        const $list: &[(u8, &str)] = &[$((<$address as Address>::FAMILY, $name)),*];
+    };
 }
 
-lpm_suite!(rangetrie_d12_v6, u128, |rib, domain| trie(12, rib, domain));
-lpm_suite!(rangetrie_d16_v6, u128, |rib, domain| trie(16, rib, domain));
-lpm_suite!(rangetrie_d16_v4, u32, |rib, domain| trie(16, rib, domain));
-lpm_suite!(poptrie_d16_v4, u32, |rib, domain| poptrie(16, rib, domain));
-lpm_suite!(poptrie_d18_v4, u32, |rib, domain| poptrie(18, rib, domain));
-lpm_suite!(poptrie_d13_v6, u128, |rib, domain| poptrie(13, rib, domain));
-lpm_suite!(poptrie_d16_v6, u128, |rib, domain| poptrie(16, rib, domain));
-lpm_suite!(lulea, u128, |rib, domain| Algorithm::Lulea.writer(rib, domain));
-lpm_suite!(dxr_d16r, u32, |rib, domain| dxr(16, 0, rib, domain));
-lpm_suite!(dxr_d18r, u32, |rib, domain| dxr(18, 0, rib, domain));
-lpm_suite!(dxr_d16x4r, u32, |rib, domain| dxr(16, 4, rib, domain));
-lpm_suite!(dxr_d12x9r, u32, |rib, domain| dxr(12, 9, rib, domain));
-lpm_suite!(popdir_d16x3, u32, |rib, domain| popdir(16, 3, rib, domain));
-lpm_suite!(popdir_d12x7, u32, |rib, domain| popdir(12, 7, rib, domain));
-lpm_suite!(popdir_d19, u32, |rib, domain| popdir(19, 0, rib, domain));
-
-/// A structure without parameters.
-macro_rules! named {
-    ($($name:ident, $address:ty, $text:literal;)*) => { $(
-        lpm_suite!($name, $address, |rib, domain| Algorithm::Named($text).writer(rib, domain));
-    )* };
-}
-named! {
+suites! {
+    ALONE, by_name:
+    auto_v4, u32, "auto";
+    auto_v6, u128, "auto";
+    dxr_d16r, u32, "dxr-d16r";
+    dxr_d18r, u32, "dxr-d18r";
+    dxr_d16x4r, u32, "dxr-d16x4r";
+    dxr_d12x9r, u32, "dxr-d12x9r";
+    popdir_d16x3, u32, "popdir-d16x3";
+    popdir_d12x7, u32, "popdir-d12x7";
+    popdir_d19, u32, "popdir-d19";
+    lulea, u128, "lulea";
+    rangetrie_d12_v4, u32, "rangetrie-d12";
+    rangetrie_d16_v4, u32, "rangetrie-d16";
+    rangetrie_d20_v4, u32, "rangetrie-d20";
+    rangetrie_d24_v4, u32, "rangetrie-d24";
+    rangetrie_d12_v6, u128, "rangetrie-d12";
+    rangetrie_d16_v6, u128, "rangetrie-d16";
+    rangetrie_d20_v6, u128, "rangetrie-d20";
+    rangetrie_d24_v6, u128, "rangetrie-d24";
+    poptrie_d16_v4, u32, "poptrie-d16";
+    poptrie_d18_v4, u32, "poptrie-d18";
+    poptrie_d20_v4, u32, "poptrie-d20";
+    poptrie_d13_v6, u128, "poptrie-d13";
+    poptrie_d16_v6, u128, "poptrie-d16";
+    poptrie_d18_v6, u128, "poptrie-d18";
+    poptrie_d20_v6, u128, "poptrie-d20";
     binary_trie_v4, u32, "binary-trie";
     binary_trie_v6, u128, "binary-trie";
     patricia_v4, u32, "patricia";
@@ -79,6 +88,31 @@ named! {
     cuvpp_simd_v6, u128, "cuvpp-simd";
     cuvpp_lengths_v4, u32, "cuvpp-lengths";
     cuvpp_lengths_v6, u128, "cuvpp-lengths";
+}
+
+suites! {
+    SHARED, shared:
+    shared_auto_v4, u32, "auto";
+    shared_auto_v6, u128, "auto";
+    shared_dxr_d18r, u32, "dxr-d18r";
+    shared_dxr_d16x4r, u32, "dxr-d16x4r";
+    shared_lulea, u128, "lulea";
+}
+
+/// What is registered has its line above, and another one if it can share.
+#[test]
+fn every_name_is_in_the_suite() {
+    fn check<A: Family>() {
+        for algorithm in Algorithm::all::<A>() {
+            let name = algorithm.to_string();
+            let line = (A::FAMILY, &*name);
+            assert!(ALONE.contains(&line), "{name} of IPv{} has no line", A::FAMILY);
+            let shares = A::sharing(algorithm, &Domain::new()).is_some();
+            assert_eq!(SHARED.contains(&line), shares, "{name} of IPv{}, in a store", A::FAMILY);
+        }
+    }
+    check::<u32>();
+    check::<u128>();
 }
 
 #[test]

@@ -92,29 +92,23 @@ fn named(files: &[File], structure: &str) -> Vec<String> {
     of_folder.filter_map(name).map(|name| format!(", \"{name}\";")).collect()
 }
 
-/// Every folder of a structure is in its family's suite: `lpm_suite!(NAME...` stands in one of the crate's tests, or the names of its
-/// structures in the list of those without parameters.
+/// Every folder of a structure is in its family's suite: in the list stand the names of its structures, or its own name, which those of its
+/// layouts begin with.
 fn suites(files: &[File], findings: &mut Vec<String>) {
-    let tests: Vec<String> = files
-        .iter()
-        .filter(|file| file.name.starts_with("crates/lpm/") && file.name.ends_with(".rs"))
-        .filter(|file| !file.name.starts_with("crates/lpm/src/suite/"))
-        .map(|file| source::code(&file.text))
-        .collect();
+    let list = files.iter().find(|file| file.name == NAMED).map_or("", |file| &file.text);
     for file in files {
         let inside = file.name.strip_prefix("crates/lpm/src/").and_then(|name| name.strip_suffix("/mod.rs"));
         let Some(structure) = inside.filter(|name| !name.contains('/') && !NO_STRUCTURE.contains(name))
         else {
             continue;
         };
-        let joins = format!("lpm_suite!({structure}");
-        let named = named(files, structure);
-        let list = files.iter().find(|file| file.name == NAMED).map_or("", |file| &file.text);
-        if !named.is_empty() && named.iter().all(|name| list.contains(name)) {
-            continue;
-        }
-        if !tests.iter().any(|code| code.contains(&joins)) {
-            findings.push(format!("{}: not in the suite (`{joins}_..., ` in a test)", file.name));
+        let (named, own) = (named(files, structure), format!(", \"{structure}"));
+        let joins = match named.is_empty() {
+            true => ["\";", "-d"].iter().any(|end| list.contains(&format!("{own}{end}"))),
+            false => named.iter().all(|name| list.contains(name)),
+        };
+        if !joins {
+            findings.push(format!("{}: not in the suite (a line with `{own}...\";` in {NAMED})", file.name));
         }
     }
 }
@@ -172,15 +166,16 @@ mod tests {
             let files = [
                 file("crates/lpm/src/dxr/mod.rs", ""),
                 file("crates/lpm/src/dxr/simd/mod.rs", ""),
-                file("crates/lpm/src/suite/mod.rs", "lpm_suite!(dxr"),
+                file("crates/lpm/src/suite/mod.rs", ", \"dxr-d16r\";"),
                 file("crates/lpm/tests/suite.rs", tests),
             ];
             suites(&files, &mut findings);
             findings.len()
         };
-        assert_eq!(check("lpm_suite!(dxr_d16r, u32, |rib, domain| dxr(16, 0, rib, domain));"), 0);
-        assert_eq!(check("lpm_suite!(poptrie, u32, make);"), 1);
-        assert_eq!(check("// lpm_suite!"), 1);
+        assert_eq!(check("dxr_d16r, u32, \"dxr-d16r\";"), 0);
+        assert_eq!(check("dxr, u32, \"dxr\";"), 0);
+        assert_eq!(check("poptrie_d16, u32, \"poptrie-d16\";"), 1);
+        assert_eq!(check("dxr_d16r, u32, \"dxr2-d16r\";"), 1);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::fib::Outgrown;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tidemill_lookup::mem::Table;
+use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
 /// Units of a block.
@@ -71,22 +72,35 @@ pub(super) fn encode(runs: &[Run], word: usize, mut set: impl FnMut(usize, u32))
     }
 }
 
+/// Tells a load of a word.
+#[inline(always)]
+pub(super) fn tell_read<P: Probe>(word: &AtomicU32, probe: &P) {
+    probe.read(std::ptr::from_ref(word).addr(), size_of::<AtomicU32>(), true);
+}
+
 impl Store {
-    fn load(&self, word: usize) -> u32 {
+    fn load<P: Probe>(&self, word: usize, probe: &P) -> u32 {
+        tell_read(&self.words[word], probe);
         self.words[word].load(Ordering::Relaxed)
     }
 
+    /// The entry at a word, for those who write.
+    pub(super) fn entry_told<P: Probe>(&self, word: usize, probe: &P) -> Entry {
+        tell_read(&self.words[word], probe);
+        self.entry(word)
+    }
+
     /// The run of a slot of the node behind `node`; a label is one run.
-    pub(super) fn find(&self, node: Entry, slot: u8) -> Place {
+    pub(super) fn find<P: Probe>(&self, node: Entry, slot: u8, probe: &P) -> Place {
         if node.is_leaf() {
             return Place { first: 0, last: u8::MAX, entry: node, word: 0 };
         }
         let at = node.word();
         let (first, last, word) = if node.is_large() {
-            let bits = |i: u8| self.load(at + 2 * usize::from(i));
+            let bits = |i: u8| self.load(at + 2 * usize::from(i), probe);
             let (i, bit) = (slot / 32, slot % 32);
             let up_to = bits(i) << (31 - bit);
-            let base = self.load(at + 2 * usize::from(i) + 1) as usize;
+            let base = self.load(at + 2 * usize::from(i) + 1, probe) as usize;
             let highest = |i: u8, bits: u32| bits.checked_ilog2().map(|bit| 32 * i + bit as u8);
             let before = || (0..i).rev().find_map(|i| highest(i, bits(i)));
             let first = match up_to {
@@ -98,49 +112,51 @@ impl Store {
             let next = lowest(i, above).or_else(|| (i + 1..8).find_map(|i| lowest(i, bits(i))));
             (first, next.map_or(u8::MAX, |next| next - 1), base + up_to.count_ones() as usize)
         } else {
-            let ends = u64::from(self.load(at + 1)) << 32 | u64::from(self.load(at));
+            let ends = u64::from(self.load(at + 1, probe)) << 32 | u64::from(self.load(at, probe));
             let end = |i: usize| (ends >> (8 * i)) as u8;
             let i = below(ends, slot);
             let first = if i == 0 { 0 } else { end(i - 1) + 1 };
             (first, if i == 8 { u8::MAX } else { end(i) }, at + SMALL_HEAD + i)
         };
-        Place { first, last, entry: self.entry(word), word }
+        Place { first, last, entry: self.entry_told(word, probe), word }
     }
 
     /// All runs of the node behind `node`; of a label, the one.
-    pub(super) fn runs(&self, node: Entry, runs: &mut Vec<Run>) {
+    pub(super) fn runs<P: Probe>(&self, node: Entry, runs: &mut Vec<Run>, probe: &P) {
         runs.clear();
         if node.is_leaf() {
             runs.push(Run { start: 0, entry: node });
             return;
         }
         let at = node.word();
+        let entry = |word: usize| self.entry_told(word, probe);
         if node.is_large() {
-            runs.push(Run { start: 0, entry: self.entry(at + LARGE_HEAD) });
+            runs.push(Run { start: 0, entry: entry(at + LARGE_HEAD) });
             for i in 0..8_u8 {
-                let mut bits = self.load(at + 2 * usize::from(i));
+                let mut bits = self.load(at + 2 * usize::from(i), probe);
                 while bits != 0 {
                     let start = 32 * i + bits.trailing_zeros() as u8;
-                    runs.push(Run { start, entry: self.entry(at + LARGE_HEAD + runs.len()) });
+                    runs.push(Run { start, entry: entry(at + LARGE_HEAD + runs.len()) });
                     bits &= bits - 1;
                 }
             }
         } else {
-            let ends = [at, at + 1].map(|word| self.load(word).to_le_bytes());
-            runs.push(Run { start: 0, entry: self.entry(at + SMALL_HEAD) });
+            let ends = [at, at + 1].map(|word| self.load(word, probe).to_le_bytes());
+            runs.push(Run { start: 0, entry: entry(at + SMALL_HEAD) });
             for &end in ends.iter().flatten().take_while(|&&end| end != u8::MAX) {
-                runs.push(Run { start: end + 1, entry: self.entry(at + SMALL_HEAD + runs.len()) });
+                runs.push(Run { start: end + 1, entry: entry(at + SMALL_HEAD + runs.len()) });
             }
         }
     }
 
     /// Of the node behind a pointer that is no block's: its units, its first entry's word, its runs.
-    pub(super) fn extent(&self, node: Entry) -> (usize, usize, usize) {
+    pub(super) fn extent<P: Probe>(&self, node: Entry, probe: &P) -> (usize, usize, usize) {
         let word = node.word();
         let (head, runs) = if node.is_large() {
-            (LARGE_HEAD, (0..8).map(|i| self.load(word + 2 * i).count_ones()).sum::<u32>() as usize + 1)
+            let heads = (0..8).map(|i| self.load(word + 2 * i, probe).count_ones());
+            (LARGE_HEAD, heads.sum::<u32>() as usize + 1)
         } else {
-            let ends = [word, word + 1].map(|at| self.load(at).to_le_bytes());
+            let ends = [word, word + 1].map(|at| self.load(at, probe).to_le_bytes());
             (SMALL_HEAD, ends.iter().flatten().filter(|&&end| end != u8::MAX).count() + 1)
         };
         ((head + runs).div_ceil(UNIT), word + head, runs)

@@ -15,12 +15,16 @@ use crate::fib::{Label, Outgrown};
 use crate::prefix::Prefix;
 use crate::ranges::ranges_into;
 use crate::rib::Rib;
+use tidemill_lookup::probe::Probe;
 
 /// Nodes that can be changed.
 pub(super) trait Patch: Nodes {
     /// Whether every node has one entry that leads to it, so that its entries may be changed.
     const ALONE: bool;
+    /// What is told of loads.
+    type Told: Probe;
     fn store(&self) -> &Store;
+    fn told(&self) -> &Self::Told;
     /// Stores a new entry, in nodes that are alone.
     fn publish(&mut self, word: usize, old: Entry, new: Entry);
     /// Nothing leads to what is behind this entry any more, if its nodes are alone.
@@ -95,7 +99,7 @@ pub(super) fn node<P: Patch>(
         let part = slot_region(region, slot.into());
         let (here, behind) = rest.split_at(inside(part, rest));
         rest = behind;
-        let below = nodes.store().find(entry, slot).entry;
+        let below = nodes.store().find(entry, slot, nodes.told()).entry;
         nodes.acquire(below);
         match node(nodes, scratch, rib, below, part, here)? {
             same if same == below => nodes.release(below),
@@ -126,7 +130,7 @@ fn change<P: Patch>(
     if left == base {
         return Ok(collapsed(nodes, entry));
     }
-    nodes.store().runs(entry, old);
+    nodes.store().runs(entry, old, nodes.told());
     splice(nodes, old, &edits[base..left], new);
     let done = build::close(nodes, new)?;
     nodes.left(entry);
@@ -138,11 +142,12 @@ fn collapsed<P: Patch>(nodes: &mut P, entry: Entry) -> Entry {
     if !P::ALONE || entry.is_leaf() || !entry.is_large() {
         return entry;
     }
-    let store = nodes.store();
-    let (_, first, runs) = store.extent(entry);
-    let label = store.entry(first);
+    let (store, told) = (nodes.store(), nodes.told());
+    let (_, first, runs) = store.extent(entry, told);
+    let label = store.entry_told(first, told);
     // Mostly the second one is another.
-    let is_one = label.is_leaf() && (first + 1..first + runs).all(|word| store.entry(word) == label);
+    let same = |word: usize| store.entry_told(word, told) == label;
+    let is_one = label.is_leaf() && (first + 1..first + runs).all(same);
     if !is_one {
         return entry;
     }
@@ -152,12 +157,13 @@ fn collapsed<P: Patch>(nodes: &mut P, entry: Entry) -> Entry {
 
 /// Does what can be done without a new node.
 fn in_place<P: Patch>(nodes: &mut P, node: Entry, edit: Edit) -> bool {
-    let place = nodes.store().find(node, edit.first);
+    let place = nodes.store().find(node, edit.first, nodes.told());
     if place.entry == edit.entry && edit.last <= place.last {
         nodes.release(edit.entry);
         return true;
     }
-    let beside = |is_there: bool, word: usize| is_there && nodes.store().entry(word) == edit.entry;
+    let at = |word: usize| nodes.store().entry_told(word, nodes.told());
+    let beside = |is_there: bool, word: usize| is_there && at(word) == edit.entry;
     let joins =
         || beside(edit.first > 0, place.word.wrapping_sub(1)) || beside(edit.last < u8::MAX, place.word + 1);
     let fits = P::ALONE

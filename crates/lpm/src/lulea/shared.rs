@@ -347,7 +347,7 @@ impl Nodes for Session<'_> {
         if entry.is_leaf() || !self.leave(kind, entry.unit()) {
             return;
         }
-        let (units, first, runs) = self.store.extent(entry);
+        let (units, first, runs) = self.store.extent(entry, &());
         self.books.ledger.unlinked.push((entry.unit(), units));
         for word in first..first + runs {
             let below = self.store.entry(word);
@@ -358,9 +358,14 @@ impl Nodes for Session<'_> {
 
 impl Patch for Session<'_> {
     const ALONE: bool = false;
+    type Told = ();
 
     fn store(&self) -> &Store {
         self.store
+    }
+
+    fn told(&self) -> &() {
+        &()
     }
 
     fn publish(&mut self, _: usize, _: Entry, _: Entry) {}
@@ -509,7 +514,7 @@ pub(super) fn check_references(writers: &[&SharedWriter]) {
         let words = match kind {
             Kind::Block => entry.word()..entry.word() + SLOTS,
             _ => {
-                let (_, first, runs) = store.extent(entry);
+                let (_, first, runs) = store.extent(entry, &());
                 first..first + runs
             }
         };

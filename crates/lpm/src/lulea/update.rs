@@ -2,7 +2,7 @@
 
 use super::build::{self, Draft, Nodes, Slots};
 use super::lookup::Kernel;
-use super::node::{BLOCK, Ledger, Run, encode, is_large, words};
+use super::node::{BLOCK, Ledger, Run, encode, is_large, tell_read, words};
 use super::patch::{self, Patch, Scratch, inside};
 use super::{Entry, Lulea, ROOT, SLOTS, Store, UNIT, byte, slot_region};
 use crate::fib::{AfterFailure, BuildError, Fib, FibWriter, Outgrown};
@@ -83,6 +83,56 @@ impl Writer {
         Ok(unit)
     }
 
+    /// Makes undone what a patch that failed has done. Readers may have seen it.
+    fn undo(&mut self) {
+        for (word, old) in std::mem::take(&mut self.stored).into_iter().rev() {
+            self.word(word).store(old.0, Ordering::Release);
+        }
+        // What was unlinked is linked again, and what was written is not.
+        let units = |&(unit, words): &(u32, usize)| (unit, words.div_ceil(UNIT));
+        self.ledger.unlinked = self.taken.iter().map(units).collect();
+        self.scratch = Scratch::default();
+    }
+
+    /// Patches, with every load of what was there told to `probe`.
+    fn patch_told<P: Probe>(
+        &mut self,
+        rib: &Rib<u128>,
+        changed: &[Prefix<u128>],
+        probe: &P,
+    ) -> Result<(), Outgrown> {
+        self.ledger.reclaim(&self.fib.store);
+        self.stored.clear();
+        self.taken.clear();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut patching = Patching { writer: &mut *self, probe };
+        let done = patching.change(&mut scratch, rib, &outermost(changed));
+        match done {
+            Ok(()) => self.scratch = scratch,
+            Err(_) => self.undo(),
+        }
+        self.ledger.retire();
+        self.ledger.reclaim(&self.fib.store);
+        done
+    }
+}
+
+/// A patch under way, with what is told of its loads.
+struct Patching<'a, P> {
+    writer: &'a mut Writer,
+    probe: &'a P,
+}
+
+impl<P: Probe> Patching<'_, P> {
+    fn root(&self, slot: usize) -> Entry {
+        tell_read(&self.writer.fib.root[slot], self.probe);
+        self.writer.fib.root(slot)
+    }
+
+    fn entry(&self, word: usize) -> Entry {
+        self.store().entry_told(word, self.probe)
+    }
+
     /// Brings the structure up to date for `changed`, in order and none inside another.
     fn change(
         &mut self,
@@ -95,16 +145,16 @@ impl Writer {
             let slot = (prefix.first() >> 112) as usize;
             let Some(region) = Prefix::new(prefix.first(), 16).filter(|region| prefix.len() > region.len())
             else {
-                if prefix == Prefix::DEFAULT && !self.ledger.has_room(&self.fib.store) {
+                if prefix == Prefix::DEFAULT && !self.writer.ledger.has_room(self.store()) {
                     // Found out before anything is written.
                     return Err(Outgrown { what: "the default route changes all nodes".into() });
                 }
                 let ranges = scratch.take_ranges(rib, prefix)?;
                 let slots = slot..(prefix.last() >> 112) as usize + 1;
-                build::root(self, &ranges, slots, |writer, slot, new| {
-                    let old = writer.fib.root(slot);
-                    writer.store_at(Word::Root(slot), old, new);
-                    writer.unlink_block(old);
+                build::root(self, &ranges, slots, |patching, slot, new| {
+                    let old = patching.root(slot);
+                    patching.writer.store_at(Word::Root(slot), old, new);
+                    patching.unlink_block(old);
                 })?;
                 scratch.ranges = ranges;
                 rest = behind;
@@ -112,39 +162,38 @@ impl Writer {
             };
             let (here, behind) = rest.split_at(inside(region, rest));
             rest = behind;
-            let entry = self.fib.root(slot);
+            let entry = self.root(slot);
             if entry.is_leaf() {
                 let ranges = scratch.take_ranges(rib, region)?;
                 let new = build::block(self, &ranges, region)?;
                 scratch.ranges = ranges;
-                self.store_at(Word::Root(slot), entry, new);
+                self.writer.store_at(Word::Root(slot), entry, new);
             } else {
-                self.change_block(scratch, rib, slot, region, here)?;
+                self.change_block(scratch, rib, (slot, entry), region, here)?;
             }
         }
         Ok(())
     }
 
-    /// The same for the block of a root's slot, in which all of `changed` lie.
+    /// The same for the block of a root's slot and its entry, in which all of `changed` lie.
     fn change_block(
         &mut self,
         scratch: &mut Scratch,
         rib: &Rib<u128>,
-        slot: usize,
+        (slot, entry): (usize, Entry),
         region: Prefix<u128>,
         changed: &[Prefix<u128>],
     ) -> Result<(), Outgrown> {
-        let entry = self.fib.root(slot);
         let block = entry.word();
         let mut rest = changed;
         while let Some((&prefix, behind)) = rest.split_first() {
             if prefix.len() <= 24 {
                 let ranges = scratch.take_ranges(rib, prefix)?;
-                build::spread(self, &ranges, region, prefix, |writer, run, new| {
+                build::spread(self, &ranges, region, prefix, |patching, run, new| {
                     for slot in run {
-                        let old = writer.fib.store.entry(block + slot);
-                        writer.publish(block + slot, old, new);
-                        writer.replaced(old);
+                        let old = patching.entry(block + slot);
+                        patching.publish(block + slot, old, new);
+                        patching.replaced(old);
                     }
                 })?;
                 scratch.ranges = ranges;
@@ -155,13 +204,13 @@ impl Writer {
             let part = slot_region(region, at);
             let (here, behind) = rest.split_at(inside(part, rest));
             rest = behind;
-            let old = self.fib.store.entry(block + at);
+            let old = self.entry(block + at);
             let new = patch::node(self, scratch, rib, old, part, here)?;
             self.publish(block + at, old, new);
         }
-        let first = self.fib.store.entry(block);
-        if first.is_leaf() && (1..SLOTS).all(|slot| self.fib.store.entry(block + slot) == first) {
-            self.store_at(Word::Root(slot), entry, first); // one label everywhere: no block needed
+        let first = self.entry(block);
+        if first.is_leaf() && (1..SLOTS).all(|slot| self.entry(block + slot) == first) {
+            self.writer.store_at(Word::Root(slot), entry, first); // one label everywhere: no block needed
             self.unlink_block(entry);
         }
         Ok(())
@@ -170,64 +219,58 @@ impl Writer {
     fn unlink_block(&mut self, entry: Entry) {
         if !entry.is_leaf() {
             let block = entry.word();
-            (block..block + SLOTS).for_each(|word| self.replaced(self.fib.store.entry(word)));
-            self.ledger.unlinked.push((entry.unit(), BLOCK));
+            (block..block + SLOTS).for_each(|word| self.replaced(self.entry(word)));
+            self.writer.ledger.unlinked.push((entry.unit(), BLOCK));
         }
-    }
-
-    /// Makes undone what a patch that failed has done. Readers may have seen it.
-    fn undo(&mut self) {
-        for (word, old) in std::mem::take(&mut self.stored).into_iter().rev() {
-            self.word(word).store(old.0, Ordering::Release);
-        }
-        // What was unlinked is linked again, and what was written is not.
-        let units = |&(unit, words): &(u32, usize)| (unit, words.div_ceil(UNIT));
-        self.ledger.unlinked = self.taken.iter().map(units).collect();
-        self.scratch = Scratch::default();
     }
 }
 
-impl Nodes for Writer {
+impl<P: Probe> Nodes for Patching<'_, P> {
     fn node(&mut self, runs: &[Run]) -> Result<Entry, Outgrown> {
-        let unit = self.take(words(runs.len()))?;
+        let unit = self.writer.take(words(runs.len()))?;
         encode(runs, unit as usize * UNIT, |word, value| {
-            self.fib.store.words[word].store(value, Ordering::Relaxed);
+            self.store().words[word].store(value, Ordering::Relaxed);
         });
         Ok(Entry::pointer(is_large(runs.len()), unit))
     }
 
     fn block(&mut self, slots: &Slots) -> Result<Entry, Outgrown> {
-        let unit = self.take(SLOTS)?;
-        let words = &self.fib.store.words[unit as usize * UNIT..];
+        let unit = self.writer.take(SLOTS)?;
+        let words = &self.store().words[unit as usize * UNIT..];
         words.iter().zip(slots).for_each(|(word, entry)| word.store(entry.0, Ordering::Relaxed));
         Ok(Entry::pointer(false, unit))
     }
 }
 
-impl Patch for Writer {
+impl<P: Probe> Patch for Patching<'_, P> {
     const ALONE: bool = true;
+    type Told = P;
 
     fn store(&self) -> &Store {
-        &self.fib.store
+        &self.writer.fib.store
+    }
+
+    fn told(&self) -> &P {
+        self.probe
     }
 
     fn publish(&mut self, word: usize, old: Entry, new: Entry) {
-        self.store_at(Word::Store(word), old, new);
+        self.writer.store_at(Word::Store(word), old, new);
     }
 
     fn replaced(&mut self, entry: Entry) {
         if entry.is_leaf() {
             return;
         }
-        let (units, first, runs) = self.fib.store.extent(entry);
-        (first..first + runs).for_each(|word| self.replaced(self.fib.store.entry(word)));
-        self.ledger.unlinked.push((entry.unit(), units));
+        let (units, first, runs) = self.store().extent(entry, self.probe);
+        (first..first + runs).for_each(|word| self.replaced(self.entry(word)));
+        self.writer.ledger.unlinked.push((entry.unit(), units));
     }
 
     fn left(&mut self, node: Entry) {
         if !node.is_leaf() {
-            let (units, ..) = self.fib.store.extent(node);
-            self.ledger.unlinked.push((node.unit(), units));
+            let (units, ..) = self.store().extent(node, self.probe);
+            self.writer.ledger.unlinked.push((node.unit(), units));
         }
     }
 }
@@ -238,18 +281,7 @@ impl FibWriter<u128> for Writer {
     }
 
     fn patch(&mut self, rib: &Rib<u128>, changed: &[Prefix<u128>]) -> Result<(), Outgrown> {
-        self.ledger.reclaim(&self.fib.store);
-        self.stored.clear();
-        self.taken.clear();
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let done = self.change(&mut scratch, rib, &outermost(changed));
-        match done {
-            Ok(()) => self.scratch = scratch,
-            Err(_) => self.undo(),
-        }
-        self.ledger.retire();
-        self.ledger.reclaim(&self.fib.store);
-        done
+        self.patch_told(rib, changed, &())
     }
 
     fn after_failure(&self) -> AfterFailure {
@@ -262,7 +294,7 @@ impl FibWriter<u128> for Writer {
         changed: &[Prefix<u128>],
         probe: &dyn Probe,
     ) -> Result<(), Outgrown> {
-        self.patch(rib, changed)?;
+        self.patch_told(rib, changed, &probe)?;
         let tell = |word: &AtomicU32| probe.write(std::ptr::from_ref(word).addr(), size_of::<AtomicU32>());
         // What nodes were made of, then what made them visible.
         for &(unit, words) in &self.taken {

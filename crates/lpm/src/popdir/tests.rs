@@ -289,7 +289,7 @@ fn space_is_used_again_after_the_grace_period() {
 }
 
 #[test]
-fn a_patch_tells_its_stores() {
+fn a_patch_tells_its_loads_and_stores() {
     let mut rib: Rib<u32> = list(&[("10.0.0.0/8", 1)]).into_iter().collect();
     let mut writer = Writer::new(&rib, Layout::D16X3, &Domain::new()).unwrap();
     let prefix = "10.1.2.0/24".parse().unwrap();
@@ -298,6 +298,7 @@ fn a_patch_tells_its_stores() {
     writer.patch_probed(&rib, &[prefix], &recorder).unwrap();
     let counts = recorder.counts();
     assert_eq!((counts.writes, counts.written_bytes), (3 + 8 + 1, 3 + 64 + 2), "a run, a block, a slot");
+    assert_eq!((counts.reads, counts.read_bytes), (1 + 8, 2 + 64), "a slot, a block of one label");
     // Now the same again from another place: run and block are there already but for the slot.
     let other = "10.2.2.0/24".parse().unwrap();
     rib.insert(other, Label(2));
@@ -319,7 +320,9 @@ fn a_patch_tells_its_stores() {
     rib.insert(one, Label(4));
     let recorder = Recorder::new();
     writer.patch_probed(&rib, &[one], &recorder).unwrap();
-    assert_eq!((recorder.counts().writes, recorder.counts().written_bytes), (4 + 1, 4 + 8));
+    let counts = recorder.counts();
+    assert_eq!((counts.writes, counts.written_bytes), (4 + 1, 4 + 8));
+    assert_eq!((counts.reads, counts.read_bytes), (1 + 8 + 4, 2 + 64 + 4), "and the run that was there");
     check_references(&writer);
 }
 

@@ -195,7 +195,8 @@ impl Writer {
         Sizes { descs, labels: self.labels.used(), asides: self.asides.used() }
     }
 
-    /// [`FibWriter::patch`], with every store to the tables told to `probe`.
+    /// [`FibWriter::patch`], with every store to the tables told to `probe`, and the loads of what was there: a cell of the direct table, the
+    /// block behind it, the labels of a run.
     ///
     /// # Errors
     /// As [`FibWriter::patch`].
@@ -279,6 +280,7 @@ impl Writer {
             self.open(chunk >> x, probe)?;
             self.block[chunk & ((1 << x) - 1)]
         } else {
+            tell_reads(probe, &self.fib.tables.descs, chunk, 1, false);
             self.fib.tables.descs[chunk].load(Ordering::Relaxed)
         };
         match Desc::decode(desc) {
@@ -288,6 +290,12 @@ impl Writer {
                 for (i, label) in (0..).zip(labels) {
                     index += usize::from(i > 0 && map & change_bit(i) != 0);
                     *label = self.fib.tables.labels.get(index, &());
+                }
+                let (first, count) = (base as usize, index + 1 - base as usize);
+                match &self.fib.tables.labels {
+                    Labels::One(table) => tell_reads(probe, table, first, count, true),
+                    Labels::Two(table) => tell_reads(probe, table, first, count, true),
+                    Labels::Four(table) => tell_reads(probe, table, first, count, true),
                 }
             }
             Desc::Aside { .. } => return Ok(false),
@@ -436,6 +444,8 @@ impl Writer {
         if !self.building {
             let Tables { direct, descs, .. } = &self.fib.tables;
             let first = usize::from(direct[slot].load(Ordering::Relaxed)) << self.fib.layout.x();
+            tell_reads(probe, direct, slot, 1, false);
+            tell_reads(probe, descs, first, self.published.len(), true);
             self.published.iter_mut().zip(&descs[first..]).for_each(|(copy, desc)| *copy = desc.get());
         }
         self.block.copy_from_slice(&self.published);
@@ -609,6 +619,13 @@ impl FibWriter<u32> for Writer {
 
 fn copy<C: Cell>(to: &[C], from: &[C]) {
     to.iter().zip(from).for_each(|(to, from)| to.set(from.get()));
+}
+
+#[inline(always)]
+fn tell_reads<P: Probe, C>(probe: &P, table: &[C], first: usize, count: usize, dependent: bool) {
+    for cell in table.iter().skip(first).take(count) {
+        probe.read(std::ptr::from_ref(cell).addr(), size_of::<C>(), dependent);
+    }
 }
 
 #[inline(always)]

@@ -57,6 +57,15 @@ pub fn concurrent_default<A: Address>(seed: u64, rounds: usize, make: impl Make<
     play(&case, &keys, make);
 }
 
+/// Stops the readers, also where the writer panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn play<A: Address>(case: &Case<A>, keys: &[A], make: impl Make<A> + Send + 'static) {
     let states = states(case, keys);
     let domain = Domain::new();
@@ -100,6 +109,7 @@ fn play<A: Address>(case: &Case<A>, keys: &[A], make: impl Make<A> + Send + 'sta
                 }
             }));
         }
+        let stopping = Stop(&stop);
         while waiting.load(Ordering::Acquire) > 0 {
             std::thread::yield_now();
         }
@@ -108,14 +118,13 @@ fn play<A: Address>(case: &Case<A>, keys: &[A], make: impl Make<A> + Send + 'sta
             let applied = table.apply(batch);
             finished.store(i + 1, Ordering::SeqCst);
             if let Err(error) = applied {
-                stop.store(true, Ordering::Relaxed);
                 panic!("batch {}: {error}", i + 1);
             }
             if i % 8 == 0 {
                 std::thread::yield_now();
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         // Joined by hand: how a scope waits for its threads happens inside the library, unseen by ThreadSanitizer.
         for reader in readers {
             reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -1,16 +1,18 @@
 //! The suite that every structure joins: tables and changes on one side, the linear [oracle](crate::oracle) on the other.
 //!
-//! A structure joins with one line in its tests, see [`lpm_suite!`](crate::lpm_suite). [`run_many`] is the same for any number of
-//! tables, for `tidemill fib verify --suite`.
+//! A structure joins with one line in its tests, see [`lpm_suite!`](crate::lpm_suite); one that shares with another line, [`beside`]
+//! another one of its store. [`run_many`] is the same for any number of tables, for `tidemill fib verify --suite`.
 //!
 //! After the build and after every batch of changes each answer at the first and last address of every prefix, at both
 //! their neighbours, and at random addresses is compared, singly and in bursts by every kernel that the CPU has. A case
 //! that fails is made smaller by leaving out parts for as long as it still fails, and printed.
 
+mod beside;
 mod cases;
 mod concurrent;
 mod shrink;
 
+pub use beside::beside;
 pub use cases::{Case, edge_cases, large_case, long_case, random_case};
 pub use concurrent::{concurrent, concurrent_default, concurrent_growth};
 

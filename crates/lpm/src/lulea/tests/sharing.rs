@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lulea::shared::{Shared, SharedWriter, check_references};
-use crate::suite::{concurrent, run_case};
+use crate::suite::concurrent;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use tidemill_lookup::publish::Publisher;
@@ -306,27 +306,4 @@ fn readers_see_the_old_or_the_new_label() {
         stop.store(true, Ordering::Relaxed);
         looks.join().unwrap();
     });
-}
-
-/// The suite's cases over a store in which there is a table that was made of the same routes.
-#[test]
-fn the_suite_passes_beside_another_table() {
-    struct Beside(SharedWriter, #[allow(dead_code)] SharedWriter);
-    impl FibWriter<u128> for Beside {
-        fn fib(&self) -> Arc<dyn Fib<u128>> {
-            self.0.fib()
-        }
-        fn patch(&mut self, rib: &Rib<u128>, changed: &[Prefix<u128>]) -> Result<(), crate::Outgrown> {
-            self.0.patch(rib, changed)
-        }
-    }
-    let make = |rib: &Rib<u128>, domain: &Domain| -> crate::Built<u128> {
-        let shared = Shared::new(domain);
-        let other = shared.writer(rib)?;
-        Ok(Box::new(Beside(shared.writer(rib)?, other)))
-    };
-    let cases = crate::suite::edge_cases::<u128>().into_iter().map(|(_, case)| case);
-    for case in cases.chain((100..if cfg!(miri) { 101 } else { 140 }).map(random_case)) {
-        run_case(&case, &make).unwrap_or_else(|failure| panic!("{failure}"));
-    }
 }
