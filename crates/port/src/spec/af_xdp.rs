@@ -1,7 +1,7 @@
 //! Network interfaces through AF_XDP.
 
 use super::{FaultSpec, OpenContext, Opened, queues_of};
-use crate::PortError;
+use crate::{PortError, SpreadBy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -46,6 +46,9 @@ pub struct AfXdpSpec {
     /// A capture file to copy everything that passes into.
     #[serde(default)]
     pub tap: Option<PathBuf>,
+    /// By what packets are spread over the queues: no configuration has it, a role may ask for it.
+    #[serde(skip)]
+    pub(super) spread_by: SpreadBy,
     /// A program that stands in front of the port's: no configuration has it, a role may put it there.
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     #[serde(skip)]

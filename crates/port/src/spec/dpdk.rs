@@ -1,7 +1,7 @@
 //! Devices of DPDK's.
 
 use super::{FaultSpec, OpenContext, Opened, PortSpec, queues_of};
-use crate::PortError;
+use crate::{PortError, SpreadBy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -42,6 +42,9 @@ pub struct DpdkSpec {
     /// A capture file to copy everything that passes into.
     #[serde(default)]
     pub tap: Option<PathBuf>,
+    /// By what packets are spread over the queues: no configuration has it, a role may ask for it.
+    #[serde(skip)]
+    pub(super) spread_by: SpreadBy,
 }
 
 /// What an open device that is none of the kernel's is called on the wire.
