@@ -168,6 +168,7 @@ impl DpdkSpec {
             rx_descriptors: self.rx_descriptors,
             tx_descriptors: self.tx_descriptors,
             burst: self.burst,
+            spread_by: self.spread_by,
         };
         let Some(memory) = context.memory.get(..queues) else {
             return Err(PortError::config(&self.name, "a device needs each worker's packet memory"));
