@@ -124,6 +124,7 @@ impl AfXdpSpec {
             leave: self.leave.clone(),
             promiscuous: self.promiscuous,
             share: true,
+            spread_by: self.spread_by,
             front: self.front.clone(),
         };
         crate::xdp::check(&self.name, queues, &options)?;
@@ -140,6 +141,18 @@ impl AfXdpSpec {
         let (queues, options) = self.options(workers)?;
         let open = crate::xdp::open(&self.name, self.interface(), queues, &options, context.memory)?;
         Ok(Opened { queues: super::boxed(open.queues), notes: open.notes, rule: Some(open.rule) })
+    }
+
+    /// What to know of the interface as it is now.
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    pub(super) fn remarks(&self, workers: usize) -> Vec<String> {
+        let queues = self.queues.unwrap_or(workers);
+        crate::xdp::remark(&self.name, self.interface(), queues, self.spread_by).into_iter().collect()
+    }
+
+    #[cfg(not(all(feature = "xdp", target_os = "linux")))]
+    pub(super) fn remarks(&self, _workers: usize) -> Vec<String> {
+        Vec::new()
     }
 
     #[cfg(not(all(feature = "xdp", target_os = "linux")))]

@@ -240,6 +240,14 @@ impl PortSpec {
         }
     }
 
+    /// What the operator should know of the port's device as it is now, a line each. Whoever opens it finds this among the notes.
+    pub fn remarks(&self, workers: usize) -> Vec<String> {
+        match self {
+            PortSpec::AfXdp(spec) => spec.remarks(workers),
+            _ => Vec::new(),
+        }
+    }
+
     /// Opens the port with one queue for each of `queues` workers. Together the queues receive what one would: a capture's
     /// flows are shared out by addresses, a generator's packets and rate are divided. A device that has a single queue is
     /// read by the first worker, which spreads flows over all. Nothing that arrives is left to the kernel, unless the
