@@ -1,4 +1,4 @@
-//! Two workers, each with flows of its own: what a Grantor decides reaches the one that has the flow.
+//! Two workers, each with flows of its own: what a Grantor decides reaches the one that has the flow, and all of a flow's packets come to it.
 
 use crate::lab::{Answer, Lab, SERVER};
 use crate::net::wait_until;
@@ -7,7 +7,7 @@ use crate::strangers::udp;
 use crate::turn;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_control::schema::gate;
 
 /// Flows, of either family in turn.
@@ -89,4 +89,59 @@ fn decisions_reach_the_worker_that_has_the_flow() {
     }
     let said = lab.end();
     assert_eq!(said["dropped"]["flow-declined"], all, "{said}");
+}
+
+/// A flow is a pair of addresses: from however many ports it comes, one worker has it, and it has one rate.
+#[test]
+fn a_rate_holds_over_all_ports_of_a_pair() {
+    const RATE_KIB_S: u32 = 100;
+    // A megabyte a second for two seconds.
+    const PORTS: u16 = 64;
+    const ROUNDS: u32 = 34;
+    const ROUND: Duration = Duration::from_millis(60);
+    let Some(_turn) = turn("a_rate_holds_over_all_ports_of_a_pair") else { return };
+    let lab = Lab::start("flows = 4096\n[run]\nworkers = 2\npin = false");
+    assert!((0..20).any(|_| lab.pings(0) && lab.pings(1)), "no ping comes back");
+    let wire = Raw::open(&lab.client, "eth0");
+    // Somebody listens, so nothing comes back.
+    let _sinks = SERVER.map(|server| lab.server.udp(SocketAddr::new(server.parse().unwrap(), 9)));
+    let macs = lab.macs();
+    *lab.grantor.answer.lock().unwrap() =
+        Answer::Granted { rate_kib_s: RATE_KIB_S, expire_s: 60, renew_ms: 50_000, step_ms: 1000 };
+    let judged = |counters: &BTreeMap<String, u64>| counters["granted"] + counters["over-rate"];
+    for (source, destination) in ["10.7.0.77", "fd00:7::77"].into_iter().zip(SERVER) {
+        let frame = |port| udp(macs, [source, destination], [port, 9], 0, &[0; 900]);
+        let frames: Vec<Vec<u8>> = (1000..1000 + PORTS).map(frame).collect();
+        let applied = lab.counters()["decisions-applied"];
+        assert_eq!(wire.send_many(&frames), frames.len());
+        lab.reaches("decisions-applied", applied + 1);
+        // All buckets that there are, are full.
+        std::thread::sleep(Duration::from_millis(1200));
+        lab.grantor.came.lock().unwrap().clear();
+        let before = lab.counters();
+        let (start, mut sent) = (Instant::now(), 0);
+        for round in 1..=ROUNDS {
+            sent += wire.send_many(&frames) as u64;
+            std::thread::sleep((start + ROUND * round).saturating_duration_since(Instant::now()));
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let mut after = before.clone();
+        wait_until("all are judged", Duration::from_secs(20), || {
+            after = lab.counters();
+            judged(&after) - judged(&before) == sent
+        });
+        let granted = after["granted"] - before["granted"];
+        wait_until("what was granted comes to the Grantor", Duration::from_secs(20), || {
+            lab.grantor.came.lock().unwrap().len() as u64 >= granted
+        });
+        let passed: usize = lab.grantor.came.lock().unwrap().iter().map(|came| came.inner.len()).sum();
+        // A bucket holds a second's worth.
+        let allowed = f64::from(RATE_KIB_S) * 1024.0 * (1.0 + seconds);
+        let part = passed as f64 / allowed;
+        assert!((0.5..1.2).contains(&part), "{source}: {part} of its rate: {passed} bytes in {seconds} s");
+        let query = gate::FlowQuery { source: source.into(), destination: destination.into() };
+        let answer: gate::FlowAnswer = lab.control.get(gate::path::FLOW, &query).unwrap();
+        assert_eq!(answer.flows.len(), 1, "one worker has it: {answer:?}");
+    }
+    lab.end();
 }

@@ -18,7 +18,7 @@ pub struct AfPacketSpec {
     #[serde(default)]
     pub interface: Option<String>,
     /// Queues, over which the kernel spreads flows: one for each worker if nothing is said. With 1 and several workers, the
-    /// first worker reads the interface and spreads flows over all.
+    /// first worker reads the interface and spreads flows over all. For a gatekeeper both go by addresses alone.
     #[serde(default)]
     pub queues: Option<usize>,
     /// `slots` (each packet is seen at once) or `blocks` (within some milliseconds; the ring holds more short packets).

@@ -18,7 +18,8 @@ pub struct AfXdpSpec {
     #[serde(default)]
     pub interface: Option<String>,
     /// Queues: one for each worker if nothing is said. With 1 and several workers, the first worker reads the interface
-    /// and spreads flows over all. The interface must have as many.
+    /// and spreads flows over all. The interface must have as many, and it spreads packets over them: for a gatekeeper by addresses alone, if it is told
+    /// to (`ethtool -N DEV rx-flow-hash udp4 sd`; `check` says what it takes).
     #[serde(default)]
     pub queues: Option<usize>,
     /// Where in the kernel packets are taken.

@@ -17,7 +17,7 @@ pub struct DpdkSpec {
     /// are relative to where the program was started. No other port can have it.
     pub device: String,
     /// Queues: one for each worker if nothing is said. With 1 and several workers, the first worker reads the device and
-    /// spreads flows over all.
+    /// spreads flows over all. For a gatekeeper both go by addresses alone.
     #[serde(default)]
     pub queues: Option<usize>,
     /// Receive frames to any address, not only the device's own, broadcasts and multicasts.
