@@ -1,4 +1,5 @@
-//! Two workers, each with flows of its own: what a Grantor decides reaches the one that has the flow, and all of a flow's packets come to it.
+//! Two workers, each with flows of its own: what a Grantor decides reaches the one that has the flow, and all of a flow's packets come to it, or it is said
+//! that they may not.
 
 use crate::lab::{Answer, Lab, SERVER};
 use crate::net::wait_until;
@@ -144,4 +145,38 @@ fn a_rate_holds_over_all_ports_of_a_pair() {
         assert_eq!(answer.flows.len(), 1, "one worker has it: {answer:?}");
     }
     lab.end();
+}
+
+/// Which queue a card puts a packet into is not ours to choose: how it does that, it is asked when a configuration is checked.
+#[cfg(feature = "xdp")]
+#[test]
+fn a_card_that_may_look_at_ports_is_named_by_check() {
+    let Some(_turn) = turn("a_card_that_may_look_at_ports_is_named_by_check") else { return };
+    let ns = crate::net::Netns::new("cards");
+    ns.run("ip link add qa numrxqueues 2 numtxqueues 2 type veth peer name qb numrxqueues 2 numtxqueues 2");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checked.toml");
+    let says = |role: &str, more: &str| {
+        let text = format!(
+            "version = 1\nrole = \"{role}\"\n[run]\nworkers = 2\npin = false\n\
+            [[port]]\nname = \"wan\"\nkind = \"af_xdp\"\ninterface = \"qa\"\n\
+            [[port]]\nname = \"lan\"\nkind = \"af_xdp\"\ninterface = \"qb\"\nqueues = 1\n\
+            [[interface]]\nport = \"wan\"\naddresses = [\"10.7.0.1/24\"]\n\
+            [[interface]]\nport = \"lan\"\naddresses = [\"10.8.0.1/24\"]\n{more}"
+        );
+        std::fs::write(&path, text).unwrap();
+        let check =
+            || std::process::Command::new(env!("CARGO_BIN_EXE_tidemill")).arg("check").arg(&path).output();
+        let output = ns.enter(check).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        said
+    };
+    let gate = "[gatekeeper]\nfront = [\"wan\"]\ndecisions = \"interoperable\"\n\
+        [[gatekeeper.policy]]\nprefix = \"10.9.0.0/24\"\naction = \"grantor\"\ngrantors = [\"10.8.0.2\"]\n";
+    // A virtual one does not say. What has one queue is spread by us.
+    let said = says("gatekeeper", gate);
+    let warning = "port wan: warning: qa does not say by what it spreads packets over its queues";
+    assert!(said.contains(warning) && said.matches("by what it spreads").count() == 1, "{said}");
+    assert!(!says("router", "").contains("by what it spreads"), "a router has no flows");
 }
