@@ -43,7 +43,7 @@ pub use pcap::{Pace, PcapPort, Playback};
 pub use remap::{Choose, Remap};
 pub use rule::{Left, Ownership, Rule};
 pub use spec::{OpenContext, Opened, PortSpec};
-pub use spread::{Spreading, flow_hash, spread};
+pub use spread::{SpreadBy, Spreading, address_hash, flow_hash, spread};
 pub use tap::Tap;
 pub use template::{Fields, Payload, Stamp, StampV6, Template};
 pub use wake::{DESCRIPTORS, Wake, Waker};

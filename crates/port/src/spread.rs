@@ -11,7 +11,8 @@
 //! Queue 0 alone touches the device. It looks at every packet's flow and keeps its own share; the others' shares go over
 //! in bounded lock-free rings, without a copy. A flow always belongs to the same queue, and its packets stay in order,
 //! both ways. All fragments of a packet stay together: what has no ports (also in the first fragment) goes by its
-//! addresses alone. What is not IP belongs to queue 0.
+//! addresses alone, and so does every packet where that is asked for ([`SpreadBy::Addresses`]). What is not IP belongs to
+//! queue 0.
 //!
 //! Nobody waits. A full ring drops received packets as [`SpreadFull`](DropReason::SpreadFull) and leaves packets to send
 //! in the burst. A worker that sleeps is woken when another has put something into its ring.
@@ -41,10 +42,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tidemill_burst::{BURST, Burst, DropCounts, DropReason, Packet, Pool};
 use tidemill_wire::flow::{Addresses, flow_key};
-use tidemill_wire::{EtherType, vlan};
+use tidemill_wire::{EtherType, ipv4, ipv6, vlan};
 
 /// Bursts that queue 0 takes from each ring in one call, at most.
 const ROUNDS: usize = 16;
+
+/// By what a device's packets are spread over its queues, whoever does it: the device, the kernel, or we.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SpreadBy {
+    /// Addresses, protocol and ports, and both directions of a flow to one queue where that can be had.
+    #[default]
+    Sessions,
+    /// The same, for somebody to whom the two directions of a flow are two flows.
+    Flows,
+    /// The two addresses alone: all that one host sends to another comes to one queue, whatever its ports.
+    Addresses,
+}
 
 /// How to spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,14 +67,24 @@ pub struct Spreading {
     /// Goes into the hash, so that nobody outside can aim at one worker. Ports with the same seed send both directions
     /// of a flow to the same worker.
     pub seed: u64,
+    /// What goes into the hash. Of whatever it is, both directions come to one queue.
+    pub by: SpreadBy,
     /// How long queue 0, when it has to finish first, waits for others that send nothing.
     pub patience: Duration,
 }
 
 impl Default for Spreading {
     fn default() -> Self {
-        Spreading { ring: 4 * BURST, seed: 0, patience: Duration::from_millis(100) }
+        Spreading { ring: 4 * BURST, seed: 0, by: SpreadBy::Sessions, patience: Duration::from_millis(100) }
     }
+}
+
+/// The seed of all devices of this process, so that both directions of a flow go to one worker, and of no other process: who does not know it
+/// cannot aim at one worker.
+pub(crate) fn secret() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    static SECRET: OnceLock<u64> = OnceLock::new();
+    *SECRET.get_or_init(|| RandomState::new().hash_one(0))
 }
 
 /// Makes `queues` queues of a port that has one: the first belongs to worker 0, which must poll it. With one queue (or
@@ -106,22 +129,40 @@ pub fn spread(port: Box<dyn Port>, queues: usize, options: Spreading) -> Vec<Box
 /// Toeplitz with a symmetric key will not do here: it sees nothing but the exclusive or of all 16-bit words of addresses
 /// and ports, so that flows between neighbouring pairs of hosts all get one hash.
 pub fn flow_hash(frame: &[u8], seed: u64) -> u32 {
-    let Ok(l2) = vlan::L2::parse(frame) else { return 0 };
-    if l2.ethertype != EtherType::IPV4 && l2.ethertype != EtherType::IPV6 {
+    let Some(key) = l3_offset(frame).and_then(|at| flow_key(frame, at)) else { return 0 };
+    // Not every fragment of an IPv6 packet tells the protocol behind the headers that were cut.
+    let protocol = key.ports.map_or(0, |_| key.protocol.0);
+    hash(key.addresses, key.ports.unwrap_or_default(), protocol, seed)
+}
+
+/// The hash of the addresses of a frame's IP header, the same in both directions, whatever is behind that header. 0 if it has none, and never else.
+pub fn address_hash(frame: &[u8], seed: u64) -> u32 {
+    let Some(packet) = l3_offset(frame).and_then(|at| frame.get(at..)) else { return 0 };
+    let addresses = if ipv4::check_header(packet).is_ok() {
+        Addresses::V4 { src: ipv4::src_u32(packet), dst: ipv4::dst_u32(packet) }
+    } else if ipv6::check_header(packet).is_ok() {
+        Addresses::V6 { src: ipv6::src_u128(packet), dst: ipv6::dst_u128(packet) }
+    } else {
         return 0;
-    }
-    let Some(key) = flow_key(frame, l2.l3_offset) else { return 0 };
-    let (src_port, dst_port) = key.ports.unwrap_or_default();
-    let (src, dst) = match key.addresses {
+    };
+    hash(addresses, (0, 0), 0, seed)
+}
+
+/// Where a frame's IP header begins.
+fn l3_offset(frame: &[u8]) -> Option<usize> {
+    let l2 = vlan::L2::parse(frame).ok()?;
+    (l2.ethertype == EtherType::IPV4 || l2.ethertype == EtherType::IPV6).then_some(l2.l3_offset)
+}
+
+fn hash(addresses: Addresses, (src_port, dst_port): (u16, u16), protocol: u8, seed: u64) -> u32 {
+    let (src, dst) = match addresses {
         Addresses::V4 { src, dst } => (u64::from(src), u64::from(dst)),
         Addresses::V6 { src, dst } => (fold(src, seed), fold(dst, seed)),
     };
     let end = |address: u64, port: u16| mix(address ^ u64::from(port) << 48 ^ seed);
     // The sum does not know which end is which.
     let ends = end(src, src_port).wrapping_add(end(dst, dst_port));
-    // Not every fragment of an IPv6 packet tells the protocol behind the headers that were cut.
-    let protocol = key.ports.map_or(0, |_| u64::from(key.protocol.0));
-    let hash = mix(ends ^ protocol);
+    let hash = mix(ends ^ u64::from(protocol));
     ((hash >> 32) as u32).max(1)
 }
 
@@ -230,8 +271,13 @@ impl Leader {
             let queue = if i < before {
                 0
             } else {
+                // The flow's, whatever the queue is chosen by.
                 packet.hash = flow_hash(packet.data(), self.options.seed);
-                queue_of(packet.hash, lanes.len() + 1)
+                let hash = match self.options.by {
+                    SpreadBy::Sessions | SpreadBy::Flows => packet.hash,
+                    SpreadBy::Addresses => address_hash(packet.data(), self.options.seed),
+                };
+                queue_of(hash, lanes.len() + 1)
             };
             let Some(lane) = queue.checked_sub(1).map(|lane| &lanes[lane]) else {
                 // It was in this burst before.

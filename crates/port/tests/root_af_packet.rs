@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "root_af_packet/addresses.rs"]
+mod addresses;
 mod common;
 #[path = "common/frames.rs"]
 mod frames;

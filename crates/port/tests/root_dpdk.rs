@@ -19,7 +19,7 @@ use tidemill_port::capture::Writer;
 use tidemill_port::dpdk::{DpdkPort, Options, open, station};
 use tidemill_port::rng::Rng;
 use tidemill_port::spec::{DpdkSection, OpenContext};
-use tidemill_port::{Port, PortCounters, PortSpec, RxStatus};
+use tidemill_port::{Port, PortCounters, PortSpec, RxStatus, SpreadBy};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -87,6 +87,26 @@ fn root_null_devices_forward_and_give_all_frames_back() {
         assert_all_home(&pool);
         assert_ne!(mac.0, [0; 6]);
     }
+}
+
+#[test]
+fn root_what_spreads_packets_over_queues_is_said() {
+    if !inside("root_what_spreads_packets_over_queues_is_said") {
+        return;
+    }
+    let memory = [memory(2048), memory(2048)];
+    let note = |spread_by, queues| {
+        let options = Options { spread_by, ..Options::default() };
+        open("null", "net_null0", &options, &memory[..queues]).unwrap()[0].note().to_owned()
+    };
+    // How long its key is, is the driver's.
+    let known = note(SpreadBy::Sessions, 2);
+    assert!(known.contains(", 2 queues, RSS by a symmetric key of ") && known.contains("known"), "{known}");
+    let flows = note(SpreadBy::Flows, 2);
+    assert!(flows.contains(", 2 queues, RSS by a random key of "), "{flows}");
+    let addresses = note(SpreadBy::Addresses, 2);
+    assert!(addresses.contains(", 2 queues, RSS of addresses alone by a random key of "), "{addresses}");
+    assert_eq!(note(SpreadBy::Addresses, 1), "port null: dpdk, net_null, 1 queue");
 }
 
 #[test]

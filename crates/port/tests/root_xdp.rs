@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, DropReason, Memory, Pool};
 use tidemill_port::spec::{Mode, OpenContext, PortSpec};
 use tidemill_port::xdp::{Options, XdpPort, open};
-use tidemill_port::{Ownership, Port, PortCounters, Rule, RxStatus};
+use tidemill_port::{Ownership, Port, PortCounters, Rule, RxStatus, SpreadBy};
 use tidemill_wire::verify_checksums;
 
 const FRAMES: usize = 8192;
@@ -541,7 +541,18 @@ fn root_xdp_several_queues() {
     let spec = |text: &str| toml::from_str::<PortSpec>(&format!("kind = \"af_xdp\"\n{text}")).unwrap();
     let context = OpenContext { base: Path::new("."), table: None, memory: &regions };
     let mut pools = [memory.pool(FRAMES / 2).unwrap(), memory.pool(FRAMES / 2).unwrap()];
-    let mut near = spec("name = \"qa\"\nrx_ring = 256\nmode = \"native\"").open(2, &context).unwrap();
+    let mut spec_near = spec("name = \"qa\"\nrx_ring = 256\nmode = \"native\"");
+    assert!(spec_near.remarks(2).is_empty());
+    // Where queues are to be chosen by addresses alone, a device that does not say how it chooses is told of, before and after.
+    spec_near.spread_by(SpreadBy::Addresses);
+    let remarks = spec_near.remarks(2);
+    let says = "port qa: warning: qa does not say by what it spreads packets over its queues";
+    assert!(remarks.len() == 1 && remarks[0].starts_with(says), "{remarks:?}");
+    assert!(spec_near.remarks(1).is_empty());
+    let opened = spec_near.open_beside_kernel(2, &context).unwrap();
+    assert!(opened.notes.contains(&remarks[0]), "{:?}", opened.notes);
+    opened.rule.unwrap().set(&Ownership::default()).unwrap();
+    let mut near = opened.queues;
     let mut far = spec("name = \"far\"\ninterface = \"qb\"\nrx_ring = 256").open(2, &context).unwrap();
     for round in 0..3 {
         if round > 0 {

@@ -6,13 +6,13 @@ mod common;
 
 use common::{assert_all_home, pool};
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_burst::{Burst, DropReason, Memory, Packet, Pool};
 use tidemill_port::{
-    ChannelPort, Fault, Faults, NullPort, Port, PortCounters, PortError, RxStatus, Spreading, Supply,
-    flow_hash, pair, spread,
+    ChannelPort, Fault, Faults, NullPort, Port, PortCounters, PortError, RxStatus, SpreadBy, Spreading,
+    Supply, address_hash, flow_hash, pair, spread,
 };
 
 const UDP: u8 = 17;
@@ -55,7 +55,7 @@ fn read(packet: &Packet) -> (u16, u32) {
 }
 
 fn options(ring: usize) -> Spreading {
-    Spreading { ring, seed: 1, patience: Duration::from_millis(1) }
+    Spreading { ring, seed: 1, patience: Duration::from_millis(1), ..Spreading::default() }
 }
 
 /// Four queues of one end of a channel, and the other end.
@@ -166,6 +166,35 @@ fn every_flow_stays_on_its_queue_and_in_order_both_ways() {
         }
         assert_all_home(&pool);
     });
+}
+
+#[test]
+fn what_two_addresses_send_goes_to_one_queue_where_that_is_asked_for() {
+    let (device, mut far) = pair("device", "far", 256);
+    let by = Spreading { by: SpreadBy::Addresses, ..options(256) };
+    let (mut queues, mut pool) = (spread(Box::new(device), 4, by), pool(256));
+    let (mut homes, mut burst) = (HashMap::<Vec<u8>, HashSet<usize>>::new(), Burst::new());
+    for port in 0..16 {
+        for host in 0..64 {
+            let frame = ipv4(0x0a00_0001 + host, 0x0a01_0001, UDP, 0, &udp(port, 53, &[]));
+            burst.push(pool.packet(&frame).unwrap()).unwrap();
+        }
+        far.tx(0, &mut pool, &mut burst).unwrap();
+        for (number, queue) in queues.iter_mut().enumerate() {
+            queue.rx(0, &mut pool, &mut burst).unwrap();
+            for packet in burst.drain() {
+                assert_eq!(packet.hash, flow_hash(packet.data(), 1), "it is still the flow's");
+                homes.entry(packet.data()[26..30].to_vec()).or_default().insert(number);
+                pool.free(packet);
+            }
+        }
+    }
+    assert!(homes.len() == 64 && homes.values().all(|queues| queues.len() == 1), "{homes:?}");
+    assert_eq!(homes.values().flatten().collect::<HashSet<_>>().len(), 4, "{homes:?}");
+    for queue in queues.iter_mut().rev() {
+        queue.finish(0, &mut pool).unwrap();
+    }
+    assert_all_home(&pool);
 }
 
 #[test]
@@ -381,7 +410,7 @@ fn fragments_of_a_packet_and_what_is_not_ip_stay_together() {
     let arp = ethernet(0x0806, &[0; 28]);
     let lying = ethernet(0x0800, &[0x35; 40]);
     for frame in [arp, lying, ethernet(0x0800, &[]), ethernet(0x88cc, &[1; 50]), vec![], vec![1; 13]] {
-        assert_eq!(flow_hash(&frame, 7), 0, "{frame:x?}");
+        assert_eq!((flow_hash(&frame, 7), address_hash(&frame, 7)), (0, 0), "{frame:x?}");
     }
 }
 
@@ -453,6 +482,35 @@ proptest! {
         prop_assert_ne!(hash, flow_hash(&there, seed ^ 1));
     }
 
+    #[test]
+    fn the_hash_of_addresses_sees_them_and_nothing_else(
+        v6 in any::<bool>(),
+        (a, b) in any::<(u128, u128)>(),
+        (p, q) in any::<(u16, u16)>(),
+        seed in any::<u64>(),
+        protocol in any::<u8>(),
+        fragment in any::<u16>(),
+        payload in prop::collection::vec(any::<u8>(), 0..60),
+        tag in any::<u16>(),
+    ) {
+        let frame = |a: u128, b: u128, protocol, fragment, payload: &[u8]| match v6 {
+            true => ipv6(a, b, protocol, payload),
+            false => ipv4(a as u32, b as u32, protocol, fragment, payload),
+        };
+        let hash = address_hash(&frame(a, b, UDP, 0, &udp(p, q, &[])), seed);
+        prop_assert_ne!(hash, 0);
+        // Whatever is behind the header: for IPv6 also what pretends to be an extension header.
+        let mut other = frame(a, b, protocol, fragment, &payload);
+        prop_assert_eq!(hash, address_hash(&other, seed));
+        prop_assert_eq!(hash, address_hash(&frame(b, a, protocol, fragment, &payload), seed));
+        other.splice(12..12, [&[0x81, 0x00][..], &tag.to_be_bytes()].concat());
+        prop_assert_eq!(hash, address_hash(&other, seed), "a tag does not part a flow");
+        // What has no ports is the same by flows.
+        prop_assert_eq!(hash, flow_hash(&frame(a, b, 47, 0, &payload), seed));
+        prop_assert_ne!(hash, address_hash(&frame(a ^ 1, b, UDP, 0, &[]), seed));
+        prop_assert_ne!(hash, address_hash(&frame(a, b, UDP, 0, &[]), seed ^ 1));
+    }
+
     /// Whatever the device does to packets, and whoever is called when: every queue's books balance all the time.
     #[test]
     fn the_books_balance_at_every_step(
@@ -467,7 +525,7 @@ proptest! {
         let faults = Faults { loss, corrupt: 0.0, reorder: 0.0, duplicate, delay, delay_us: 100 };
         let null = NullPort::new("null", Supply::Frames(frames.into()), 0, Some(2000));
         let device = Fault::new(Slow(null, slow), faults, faults, seed).unwrap();
-        let options = Spreading { ring, seed, patience: Duration::ZERO };
+        let options = Spreading { ring, seed, patience: Duration::ZERO, ..Spreading::default() };
         let mut queues = spread(Box::new(device), 3, options);
         let memory = Memory::new(1200, 2048).unwrap();
         let mut pools: Vec<_> = (0..3).map(|_| memory.pool(400).unwrap()).collect();
@@ -571,15 +629,19 @@ fn simple_patterns_of_flows_spread_evenly() {
             ipv6(0x2001 << 112, 0x2002 << 112 | u128::from(n) << 64, UDP, &udp(1, 1, &[]))
         }),
     ];
+    let hashes: [fn(&[u8], u64) -> u32; 2] = [flow_hash, address_hash];
     for (what, flow) in patterns {
-        for count in [2, 3, 4, 8] {
-            let mut counts = vec![0; count];
-            for n in 0..4096 {
-                counts[((u64::from(flow_hash(&flow(n), 0)) * count as u64) >> 32) as usize] += 1;
+        // Addresses alone do not tell one port from another.
+        for hash in &hashes[..if what == "source port" { 1 } else { 2 }] {
+            for count in [2, 3, 4, 8] {
+                let mut counts = vec![0; count];
+                for n in 0..4096 {
+                    counts[((u64::from(hash(&flow(n), 0)) * count as u64) >> 32) as usize] += 1;
+                }
+                let share = 4096 / count;
+                let good = |n: &usize| n.abs_diff(share) < 5 * share.isqrt();
+                assert!(counts.iter().all(good), "{what}: {counts:?}");
             }
-            let share = 4096 / count;
-            let good = |n: &usize| n.abs_diff(share) < 5 * share.isqrt();
-            assert!(counts.iter().all(good), "{what}: {counts:?}");
         }
     }
 }

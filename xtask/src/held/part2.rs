@@ -22,7 +22,7 @@ pub(crate) const LINES: &[Line] = &[
     ("equal-cost paths, resilient", |machine| wire(machine, &["ecmp::"], 2)),
     ("VLANs and VRFs", |machine| wire(machine, &["root_vlans", "vrf::"], 3)),
     ("two workers: queues, software RSS, order", |machine| wire(machine, &["workers::"], 4)),
-    ("AF_PACKET ports", |machine| file(machine, "tidemill-port", "root_af_packet", 10)),
+    ("AF_PACKET ports", |machine| file(machine, "tidemill-port", "root_af_packet", 12)),
     ("receive-side scaling in software", |machine| file(machine, "tidemill-port", "spread", 5)),
     ("the kernel's routes, ip and BIRD", |machine| file(machine, "tidemill-feed", "root_kernel", 15)),
     ("neighbors, ICMP, reassembly, local delivery", neighbors),

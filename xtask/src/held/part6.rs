@@ -45,11 +45,11 @@ pub(crate) const LINES: &[Line] = &[
         file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
     }),
     ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 11)),
-    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 13)),
+    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 14)),
     ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 4)),
     ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),
     ("flows stay on one worker, in order: software", |machine| {
-        let flows = machine.tests(&["-p", "tidemill-port", "--test", "spread"], 12)?;
+        let flows = machine.tests(&["-p", "tidemill-port", "--test", "spread"], 14)?;
         // Workers that run, wake each other and stop.
         let workers = machine.tests(&["-p", "tidemill-graph", "--test", "spread"], 3)?;
         Ok(Outcome::Pass(format!("{flows} tests: tidemill-port spread; {workers}: tidemill-graph spread")))

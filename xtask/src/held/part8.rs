@@ -32,7 +32,7 @@ pub(crate) const LINES: &[Line] = &[
     // What must exist besides.
     ("between the kernels of a client and a server", |machine| {
         let passed =
-            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 12)?;
+            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 14)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_gate")))
     }),
     ("every order and driver sends the same; records, refusals, gate top", |machine| {

@@ -342,12 +342,14 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
         graph.node_names.len(),
         config.run.workers
     );
-    for spec in &config.port {
+    for spec in setup::specs(&config) {
         if spec.interface().is_some_and(|interface| tidemill_port::device(interface).is_err()) {
             eprintln!(
                 "tidemill: port {}: its network interface is not here: checked as if it were there",
                 spec.name()
             );
+        } else {
+            spec.remarks(config.run.chains()).iter().for_each(|remark| eprintln!("tidemill: {remark}"));
         }
     }
     Ok(true)

@@ -1,7 +1,7 @@
 //! From a configuration to an engine that is ready to run.
 
 use super::RunArgs;
-use super::config::{ClockChoice, Config, RemapSection};
+use super::config::{ClockChoice, Config, RemapSection, Role};
 use super::rules::Rules;
 use crate::addresses::TableAddresses;
 use crate::usage;
@@ -16,7 +16,7 @@ use tidemill_graph::{Clock, Engine, Graph, Limits, Options, Placement};
 use tidemill_lookup::numa::{Copies, Topology};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::spec::PaceSpec;
-use tidemill_port::{OpenContext, Port, PortError, PortSpec, Remap};
+use tidemill_port::{OpenContext, Port, PortError, PortSpec, Remap, SpreadBy};
 use tidemill_wire::Summary;
 
 /// Puts the command line's wishes into the configuration.
@@ -101,6 +101,23 @@ pub(crate) fn warn_of_forwarding(ports: &[PortSpec]) {
 /// The queues of each port, in the order of the configuration.
 pub(crate) type Queues = Vec<Vec<Box<dyn Port>>>;
 
+/// The ports, with what the role needs of how packets are spread over workers.
+pub(crate) fn specs(config: &Config) -> Vec<PortSpec> {
+    let by = match config.role {
+        // A flow is a pair of addresses, and its rate is kept by one worker.
+        Role::Gatekeeper => SpreadBy::Addresses,
+        // Where questions and answers meet, workers need not tell each other.
+        Role::Mitigator => SpreadBy::Sessions,
+        // What a connection is about, both of its directions tell.
+        _ if config.assets.is_some() => SpreadBy::Sessions,
+        // The others go by packets, or hand over by rules of their own.
+        _ => SpreadBy::Flows,
+    };
+    let mut specs = config.port.clone();
+    specs.iter_mut().for_each(|spec| spec.spread_by(by));
+    specs
+}
+
 /// Opens every port, with a queue for each worker that receives, and says how. What takes packets away from the kernel
 /// takes none before its rule is told what is the kernel's. `addresses` are the run's table's.
 pub(crate) fn ports(
@@ -140,7 +157,7 @@ pub(crate) fn ports(
             None => queues,
         })
     };
-    let ports = config.port.iter().enumerate().map(open).collect::<Result<_>>()?;
+    let ports = specs(config).iter().enumerate().map(open).collect::<Result<_>>()?;
     Ok((ports, rules))
 }
 
@@ -320,6 +337,28 @@ pub(crate) fn trace_request(text: &str) -> TraceRequest {
 mod tests {
     use super::super::service;
     use super::*;
+
+    #[test]
+    fn a_gatekeepers_ports_go_by_addresses_alone() {
+        let config = |role: &str, more: &str| {
+            let ports =
+                "[[port]]\nname = \"a\"\nkind = \"af_packet\"\n[[port]]\nname = \"b\"\nkind = \"pcap\"\n";
+            let text = format!("version = 1\nrole = \"{role}\"\n{more}\n{ports}");
+            Config::parse(&text, "test").unwrap()
+        };
+        for (role, more, by) in [
+            ("gatekeeper", "", SpreadBy::Addresses),
+            ("gatekeeper", "[assets]", SpreadBy::Addresses),
+            ("mitigator", "", SpreadBy::Sessions),
+            ("router", "[assets]", SpreadBy::Sessions),
+            ("router", "", SpreadBy::Flows),
+        ] {
+            let config = config(role, more);
+            let mut wanted = config.port.clone();
+            wanted[0].spread_by(by);
+            assert_eq!(specs(&config), wanted, "{role} {more}");
+        }
+    }
 
     /// As if the system's time were stepped: a clock that is begun again is another one.
     #[test]

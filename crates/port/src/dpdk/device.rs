@@ -8,9 +8,11 @@
 //! on their queues.
 
 use super::queue::{Headers, Queue};
-use super::sys::{self, Info, Wish};
+use super::sys::{self, Info, MOST_KEY, Wish};
 use super::{Options, eal};
-use crate::PortError;
+use crate::rng::mix;
+use crate::spread::secret;
+use crate::{PortError, SpreadBy};
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -101,6 +103,8 @@ impl Device {
                 tx_ring: 0,
                 promiscuous: options.promiscuous.into(),
                 copies: 0,
+                by_addresses: (options.spread_by == SpreadBy::Addresses).into(),
+                key: key(options.spread_by),
             },
             stage: AtomicU8::new(Stage::Waiting as u8),
             refused: AtomicU64::new(0),
@@ -112,7 +116,7 @@ impl Device {
         drop(control);
         let info = info.map_err(failed("cannot tell what the device is"))?;
         device.check(&info, options, memory)?;
-        device.note = note(name, &info, queues);
+        device.note = note(name, &info, queues, options.spread_by);
         let or = |wanted: Option<u16>, theirs: u16| wanted.unwrap_or(if theirs > 0 { theirs } else { RING });
         device.wish.rx_ring = or(options.rx_descriptors, info.rx_ring);
         device.wish.tx_ring = or(options.tx_descriptors, info.tx_ring);
@@ -157,9 +161,13 @@ impl Device {
                  spreads flows over all"
             ));
         }
-        if queues > 1 && info.rss == 0 {
+        let (what, can) = match options.spread_by {
+            SpreadBy::Sessions | SpreadBy::Flows => ("flows", info.rss),
+            SpreadBy::Addresses => ("packets by their addresses alone", info.rss_ip),
+        };
+        if queues > 1 && can == 0 {
             return wrong(format!(
-                "the device ({driver}) cannot spread flows over {queues} queues: set queues = 1, and the first worker \
+                "the device ({driver}) cannot spread {what} over {queues} queues: set queues = 1, and the first worker \
                  does so"
             ));
         }
@@ -292,16 +300,39 @@ fn claim(port: u16, name: &str, device: &str) -> Result<(), PortError> {
     Ok(())
 }
 
-/// What the operator should know of an open device.
-fn note(name: &str, info: &Info, queues: usize) -> String {
-    let line = format!("port {name}: dpdk, {}", info.driver());
-    match (queues, info.rss_key) {
-        (1, _) => format!("{line}, 1 queue"),
-        (_, 0) => format!(
-            "{line}, {queues} queues, RSS by the device's own key: the two directions of a flow may be on two workers"
-        ),
-        (_, bytes) => format!("{line}, {queues} queues, RSS by a symmetric key of {bytes} bytes"),
+/// The key of the hash by which the device chooses queues. It is one that nobody knows, unless both directions of a flow have to have the same hash: all keys
+/// that do this have hosts that choose their addresses and ports fall together.
+fn key(by: SpreadBy) -> [u8; MOST_KEY] {
+    let mut key = [0; MOST_KEY];
+    for (i, word) in (0..).zip(key.chunks_exact_mut(8)) {
+        word.copy_from_slice(&match by {
+            // Woo and Park, 2012.
+            SpreadBy::Sessions => 0x6D5A_6D5A_6D5A_6D5A_u64.to_be_bytes(),
+            SpreadBy::Flows | SpreadBy::Addresses => mix(secret().wrapping_add(i)).to_be_bytes(),
+        });
     }
+    key
+}
+
+/// What the operator should know of an open device.
+fn note(name: &str, info: &Info, queues: usize, by: SpreadBy) -> String {
+    let line = format!("port {name}: dpdk, {}", info.driver());
+    if queues == 1 {
+        return format!("{line}, 1 queue");
+    }
+    let what = if by == SpreadBy::Addresses { "RSS of addresses alone" } else { "RSS" };
+    let how = match (by, info.rss_key) {
+        (SpreadBy::Addresses, 0) => "by the device's own key".to_owned(),
+        (_, 0) => "by the device's own key: the two directions of a flow may be on two workers".to_owned(),
+        (SpreadBy::Sessions, bytes) => format!(
+            "by a symmetric key of {bytes} bytes, which is known: who chooses addresses and ports can aim at one worker (queues = 1: nobody can)"
+        ),
+        (SpreadBy::Flows, bytes) => {
+            format!("by a random key of {bytes} bytes: the two directions of a flow may be on two workers")
+        }
+        (SpreadBy::Addresses, bytes) => format!("by a random key of {bytes} bytes"),
+    };
+    format!("{line}, {queues} queues, {what} {how}")
 }
 
 impl Drop for Device {
@@ -309,5 +340,23 @@ impl Drop for Device {
         let mut inner = self.inner.lock().map(|mut inner| std::mem::take(&mut *inner)).unwrap_or_default();
         // Ports hold the device, so all queues have left, or opening failed before there were any.
         let _ = self.close(&mut inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_known_only_where_both_directions_must_meet() {
+        let known = key(SpreadBy::Sessions);
+        assert!(known.chunks(2).all(|pair| pair == [0x6D, 0x5A]), "{known:x?}");
+        for by in [SpreadBy::Flows, SpreadBy::Addresses] {
+            let drawn = key(by);
+            assert_eq!(drawn, key(by), "of one process, one");
+            // Of random words no two are alike (one in 2^58 would be right to be).
+            let words: std::collections::BTreeSet<&[u8]> = drawn.chunks(8).collect();
+            assert_eq!((words.len(), drawn == known), (8, false), "{drawn:x?}");
+        }
     }
 }

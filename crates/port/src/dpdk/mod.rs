@@ -29,6 +29,13 @@
 //! the stock has held so far). It is [`PortCounters::asked_in_vain`]. Where frames do run out for long, the device misses packets;
 //! `net_pcap` and `net_tap` have taken the packet by then, and with them each is one of `no-frames`.
 //!
+//! # Queues
+//! The device chooses a packet's queue (RSS), by a key that we give it if it takes one. The key is drawn at random for the process, unless both directions
+//! of a flow have to meet ([`SpreadBy::Sessions`]): with a Toeplitz hash that takes a symmetric key, which sees nothing but the exclusive or of all 16-bit
+//! words, so that whoever chooses his addresses and ports has all his packets come to one queue. Where that must not be, `queues = 1` and
+//! [`spread`](crate::spread()) do better. By addresses alone means that RSS is asked for IP and for no protocol above it; a device that then has no hash for TCP or UDP
+//! gives these to its first queue.
+//!
 //! # What may happen
 //! * A device is one port's: another port on it is refused, whatever name DPDK has for it there.
 //! * A link that goes down (`net_memif`: the peer leaves) counts as lost, one that comes up again as found; meanwhile packets
@@ -46,7 +53,7 @@ mod sys;
 pub(crate) use eal::{is_pci, prepare};
 
 use crate::spec::Station;
-use crate::{Port, PortCounters, PortError, RxStatus};
+use crate::{Port, PortCounters, PortError, RxStatus, SpreadBy};
 use device::{Device, Stage};
 use queue::{Moved, Queue};
 use std::sync::Arc;
@@ -73,6 +80,8 @@ pub struct Options {
     pub tx_descriptors: Option<u16>,
     /// The most packets that are received in one call: 1 to 256, 256 if nothing is said.
     pub burst: Option<u16>,
+    /// By what packets are spread over several queues.
+    pub spread_by: SpreadBy,
 }
 
 /// Opens a device with one queue for each region of `memory`, which are the workers'.

@@ -82,7 +82,8 @@ _Static_assert(offsetof(struct tm_stock, pool) == 8 && offsetof(struct tm_stock,
 /* What a device is. */
 struct tm_info {
 	char driver[32];
-	uint64_t rss;
+	uint64_t rss; /* what it can hash of a flow */
+	uint64_t rss_ip; /* of these, what goes by addresses alone */
 	uint32_t min_frame;
 	uint16_t mtu;
 	uint16_t max_mtu;
@@ -94,7 +95,7 @@ struct tm_info {
 	uint8_t up;
 	uint8_t rss_key; /* bytes of its hash's key, which is ours; 0: it has its own */
 };
-_Static_assert(sizeof(struct tm_info) == 64, "info layout");
+_Static_assert(sizeof(struct tm_info) == 72, "info layout");
 
 /* What a device's queues are to be. */
 struct tm_wish {
@@ -104,7 +105,10 @@ struct tm_wish {
 	uint16_t tx_ring;
 	uint8_t promiscuous;
 	uint8_t copies; /* the driver keeps received packets in memory of its own */
+	uint8_t by_addresses; /* queues are chosen by addresses alone */
+	uint8_t key[MOST_KEY]; /* of the hash that chooses them */
 };
+_Static_assert(sizeof(struct tm_wish) == 76, "wish layout");
 
 /* ---- the mempool ---------------------------------------------------------------------------------------------- */
 
@@ -398,6 +402,7 @@ tm_info(uint16_t port, struct tm_info *out)
 		return result;
 	snprintf(out->driver, sizeof(out->driver), "%s", info.driver_name);
 	out->rss = info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
+	out->rss_ip = info.flow_type_rss_offloads & RTE_ETH_RSS_IP;
 	out->rss_key = info.hash_key_size <= MOST_KEY ? info.hash_key_size : 0;
 	out->min_frame = info.min_rx_bufsize;
 	out->max_mtu = info.max_mtu;
@@ -437,8 +442,8 @@ tm_probe(const char *name, const char *arguments, uint16_t *port, char *words, s
 int
 tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 {
-	/* With this key both directions of a flow have the same hash (Woo and Park, 2012). */
-	static uint8_t key[MOST_KEY];
+	/* Drivers keep the address, and read the key when they start. */
+	static uint8_t keys[RTE_MAX_ETHPORTS][MOST_KEY];
 	struct rte_eth_dev_info info;
 	struct rte_eth_conf conf;
 	struct ear ear;
@@ -456,14 +461,13 @@ tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 	/* Sent packets are all of the queue's own pool and have one owner each. */
 	conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
 	if (wish->queues > 1) {
-		for (size_t i = 0; i < sizeof(key); i++)
-			key[i] = i % 2 == 0 ? 0x6d : 0x5a;
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_RSS_HASH;
-		conf.rx_adv_conf.rss_conf.rss_hf =
-			info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
-		if (info.hash_key_size > 0 && info.hash_key_size <= sizeof(key)) {
-			conf.rx_adv_conf.rss_conf.rss_key = key;
+		conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads &
+			(wish->by_addresses ? RTE_ETH_RSS_IP : RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
+		if (info.hash_key_size > 0 && info.hash_key_size <= MOST_KEY) {
+			memcpy(keys[port], wish->key, MOST_KEY);
+			conf.rx_adv_conf.rss_conf.rss_key = keys[port];
 			conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
 		}
 	}

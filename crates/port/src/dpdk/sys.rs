@@ -70,6 +70,8 @@ pub(super) struct Info {
     driver: [c_char; 32],
     /// What it can hash of a flow, 0 if nothing.
     pub(super) rss: u64,
+    /// What of that goes by addresses alone.
+    pub(super) rss_ip: u64,
     /// Bytes that each frame must have at least.
     pub(super) min_frame: u32,
     pub(super) mtu: u16,
@@ -84,7 +86,7 @@ pub(super) struct Info {
     /// Bytes of the key by which it hashes flows, which is ours; 0 if it has its own.
     pub(super) rss_key: u8,
 }
-const _: () = assert!(size_of::<Info>() == 64);
+const _: () = assert!(size_of::<Info>() == 72);
 
 impl Info {
     pub(super) fn driver(&self) -> String {
@@ -92,6 +94,9 @@ impl Info {
         name.collect()
     }
 }
+
+/// The longest key of a device's hash that we set.
+pub(super) const MOST_KEY: usize = 64;
 
 /// `struct tm_wish`: what a device's queues are to be.
 #[repr(C)]
@@ -105,7 +110,12 @@ pub(super) struct Wish {
     pub(super) promiscuous: u8,
     /// The driver keeps received packets in memory of its own.
     pub(super) copies: u8,
+    /// Queues are chosen by addresses alone.
+    pub(super) by_addresses: u8,
+    /// The key of the hash that chooses them, as much of it as the device takes.
+    pub(super) key: [u8; MOST_KEY],
 }
+const _: () = assert!(size_of::<Wish>() == 76);
 
 unsafe extern "C" {
     fn tm_eal(argc: c_int, argv: *mut *mut c_char, words: *mut c_char, room: usize) -> c_int;

@@ -8,9 +8,10 @@
 
 use super::ring::{Blocks, RxRing, Slots, TxRing};
 use super::sys::{self, Membership};
-use super::{Device, Options, failed};
-use crate::PortError;
+use super::{Device, Options, failed, fanout};
 use crate::spec::Receive;
+use crate::spread::secret;
+use crate::{PortError, SpreadBy};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
@@ -103,14 +104,16 @@ pub(super) fn open_all(
     options: &Options,
 ) -> Result<Vec<Line>, PortError> {
     let mut lines: Vec<Line> = Vec::with_capacity(queues);
-    let mut fanout = None;
+    let mut group = None;
+    // The same every time: where a device comes back, its flows are where they were.
+    let mut program = (options.spread_by == SpreadBy::Addresses).then(|| fanout::by_addresses(secret()));
     for _ in 0..queues {
         let (rx, rx_socket) = receiver(name, device, options)?;
         let (tx, tx_socket) = sender(name, device.index, longest(device.mtu), options)?;
         if queues > 1 {
-            let joined = sys::join_fanout(&rx_socket, fanout);
+            let joined = sys::join_fanout(&rx_socket, group, program.as_deref_mut());
             let id = joined.map_err(failed(name, "cannot spread packets over queues (is the device up?)"))?;
-            fanout = Some(id);
+            group = Some(id);
         }
         lines.push(Line { rx, tx, rx_socket, tx_socket, index: device.index });
     }

@@ -1,8 +1,8 @@
 //! Ports on the kernel's network devices: AF_PACKET sockets with rings in shared memory.
 //!
 //! ```text
-//! device -> fanout by flow hash -> queue 0: receive ring -> segments, checksums, VLAN tag -> Packet
-//!                                  queue 1: ...
+//! device -> fanout by a hash -> queue 0: receive ring -> segments, checksums, VLAN tag -> Packet
+//!                               queue 1: ...
 //! Packet -> transmit ring -> kernel -> device
 //! ```
 //! There are two receive rings, one for low latency and one for long pauses; how they compare is in `ring/mod.rs`.
@@ -14,8 +14,8 @@
 //! tag that the kernel took off is put back.
 //!
 //! **Queues.** The kernel spreads packets over a device's queues (PACKET_FANOUT) by addresses and ports, the fragments of a packet
-//! by addresses alone, so that they stay together and in order. They are not reassembled for the sake of the ports: a router passes
-//! fragments on as they came. A group's number is one that no other process has. Groups and single queues do not disturb
+//! by addresses alone, so that they stay together and in order; or every packet by its addresses, where a role asks for that
+//! (`fanout.rs`). Fragments are not reassembled for the sake of the ports: a router passes them on as they came. A group's number is one that no other process has. Groups and single queues do not disturb
 //! each other: each gets everything.
 //!
 //! **The books.** A super-packet counts as one packet received, with its own length, and its second and further segments
@@ -35,6 +35,7 @@
 //! **A changed MTU** is followed: the transmit ring is made anew when frames have become longer than its slots. Received frames
 //! may always be longer than the receive ring's slots.
 
+mod fanout;
 pub mod gso;
 mod line;
 mod ring;
@@ -44,7 +45,7 @@ mod sys;
 pub(crate) use sys::query;
 
 use crate::spec::Receive;
-use crate::{Port, PortCounters, PortError, RxStatus, Wake, Waker};
+use crate::{Port, PortCounters, PortError, RxStatus, SpreadBy, Wake, Waker};
 use gso::Offload;
 use line::{Line, Waiting};
 use ring::{Outcome, Received};
@@ -121,6 +122,8 @@ pub struct Options {
     /// Send through the device's queueing discipline (shaping, and `tcpdump` on this host sees what is sent) instead of
     /// straight to the driver.
     pub qdisc: bool,
+    /// By what packets are spread over several queues.
+    pub spread_by: SpreadBy,
 }
 
 impl Default for Options {
@@ -131,6 +134,7 @@ impl Default for Options {
             tx_ring_packets: 1024,
             promiscuous: false,
             qdisc: false,
+            spread_by: SpreadBy::default(),
         }
     }
 }

@@ -16,6 +16,7 @@ const PACKET_TX_RING: i32 = 13;
 const PACKET_VNET_HDR: i32 = 15;
 const PACKET_FANOUT: i32 = 18;
 const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_FANOUT_DATA: i32 = 22;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 pub(super) const TPACKET_V2: i32 = 1;
 pub(super) const TPACKET_V3: i32 = 2;
@@ -212,20 +213,32 @@ pub(super) fn is_bound(fd: &OwnedFd) -> bool {
     told.is_ok() && address.ifindex > 0
 }
 
-/// Joins the fanout group `id`, or makes a new one with a number that nobody has; returns its number.
+/// Joins the fanout group `id`, or makes a new one with a number that nobody has; returns its number. `program` chooses the socket of each
+/// packet, by what it returns modulo their number.
 ///
-/// The hash is over addresses and ports (the kernel's symmetric flow hash), of fragments over addresses alone. The flag
+/// Without one a hash does, over addresses and ports (the kernel's symmetric flow hash), of fragments over addresses alone. The flag
 /// that would reassemble fragments first, so that they hash with their ports, is not set: a router must pass fragments
 /// on as they came, and reassembly is memory that anyone can fill.
-pub(super) fn join_fanout(fd: &OwnedFd, id: Option<u16>) -> io::Result<u16> {
-    const FLAGS: u32 = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
-    let flags = if id.is_some() { FLAGS } else { FLAGS | libc::PACKET_FANOUT_FLAG_UNIQUEID };
+pub(super) fn join_fanout(
+    fd: &OwnedFd,
+    id: Option<u16>,
+    program: Option<&mut [libc::sock_filter]>,
+) -> io::Result<u16> {
+    let kind = if program.is_some() { libc::PACKET_FANOUT_CBPF } else { libc::PACKET_FANOUT_HASH };
+    let flags = kind | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+    let flags = if id.is_some() { flags } else { flags | libc::PACKET_FANOUT_FLAG_UNIQUEID };
     set(fd, SOL_PACKET, PACKET_FANOUT, &(flags << 16 | u32::from(id.unwrap_or(0))))?;
-    match id {
-        Some(id) => Ok(id),
-        // SAFETY: an integer.
-        None => unsafe { get::<u32>(fd, PACKET_FANOUT) }.map(|told| told as u16),
+    if let Some(id) = id {
+        // Whoever made the group has given it its program.
+        return Ok(id);
     }
+    if let Some(program) = program {
+        let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // It is copied within the call.
+        set(fd, SOL_PACKET, PACKET_FANOUT_DATA, &program)?;
+    }
+    // SAFETY: an integer.
+    unsafe { get::<u32>(fd, PACKET_FANOUT) }.map(|told| told as u16)
 }
 
 /// What happened since the last call.

@@ -3,7 +3,7 @@
 use super::FaultSpec;
 #[cfg(target_os = "linux")]
 use super::queues_of;
-use crate::PortError;
+use crate::{PortError, SpreadBy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct AfPacketSpec {
     #[serde(default)]
     pub interface: Option<String>,
     /// Queues, over which the kernel spreads flows: one for each worker if nothing is said. With 1 and several workers, the
-    /// first worker reads the interface and spreads flows over all.
+    /// first worker reads the interface and spreads flows over all. For a gatekeeper both go by addresses alone.
     #[serde(default)]
     pub queues: Option<usize>,
     /// `slots` (each packet is seen at once) or `blocks` (within some milliseconds; the ring holds more short packets).
@@ -42,6 +42,9 @@ pub struct AfPacketSpec {
     /// A capture file to copy everything that passes into.
     #[serde(default)]
     pub tap: Option<PathBuf>,
+    /// By what packets are spread over the queues: no configuration has it, a role may ask for it.
+    #[serde(skip)]
+    pub(super) spread_by: SpreadBy,
 }
 
 /// How frames are received.
@@ -72,6 +75,7 @@ impl AfPacketSpec {
             tx_ring_packets: self.tx_ring_packets,
             promiscuous: self.promiscuous,
             qdisc: self.qdisc,
+            spread_by: self.spread_by,
         };
         crate::packet::check(&self.name, queues, &options)?;
         Ok((queues, options))

@@ -1,7 +1,7 @@
 //! Network interfaces through AF_XDP.
 
 use super::{FaultSpec, OpenContext, Opened, queues_of};
-use crate::PortError;
+use crate::{PortError, SpreadBy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ pub struct AfXdpSpec {
     #[serde(default)]
     pub interface: Option<String>,
     /// Queues: one for each worker if nothing is said. With 1 and several workers, the first worker reads the interface
-    /// and spreads flows over all. The interface must have as many.
+    /// and spreads flows over all. The interface must have as many, and it spreads packets over them: for a gatekeeper by addresses alone, if it is told
+    /// to (`ethtool -N DEV rx-flow-hash udp4 sd`; `check` says what it takes).
     #[serde(default)]
     pub queues: Option<usize>,
     /// Where in the kernel packets are taken.
@@ -46,6 +47,9 @@ pub struct AfXdpSpec {
     /// A capture file to copy everything that passes into.
     #[serde(default)]
     pub tap: Option<PathBuf>,
+    /// By what packets are spread over the queues: no configuration has it, a role may ask for it.
+    #[serde(skip)]
+    pub(super) spread_by: SpreadBy,
     /// A program that stands in front of the port's: no configuration has it, a role may put it there.
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     #[serde(skip)]
@@ -121,6 +125,7 @@ impl AfXdpSpec {
             leave: self.leave.clone(),
             promiscuous: self.promiscuous,
             share: true,
+            spread_by: self.spread_by,
             front: self.front.clone(),
         };
         crate::xdp::check(&self.name, queues, &options)?;
@@ -137,6 +142,18 @@ impl AfXdpSpec {
         let (queues, options) = self.options(workers)?;
         let open = crate::xdp::open(&self.name, self.interface(), queues, &options, context.memory)?;
         Ok(Opened { queues: super::boxed(open.queues), notes: open.notes, rule: Some(open.rule) })
+    }
+
+    /// What to know of the interface as it is now.
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    pub(super) fn remarks(&self, workers: usize) -> Vec<String> {
+        let queues = self.queues.unwrap_or(workers);
+        crate::xdp::remark(&self.name, self.interface(), queues, self.spread_by).into_iter().collect()
+    }
+
+    #[cfg(not(all(feature = "xdp", target_os = "linux")))]
+    pub(super) fn remarks(&self, _workers: usize) -> Vec<String> {
+        Vec::new()
     }
 
     #[cfg(not(all(feature = "xdp", target_os = "linux")))]

@@ -1,7 +1,7 @@
 //! Devices of DPDK's.
 
 use super::{FaultSpec, OpenContext, Opened, PortSpec, queues_of};
-use crate::PortError;
+use crate::{PortError, SpreadBy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub struct DpdkSpec {
     /// are relative to where the program was started. No other port can have it.
     pub device: String,
     /// Queues: one for each worker if nothing is said. With 1 and several workers, the first worker reads the device and
-    /// spreads flows over all.
+    /// spreads flows over all. For a gatekeeper both go by addresses alone.
     #[serde(default)]
     pub queues: Option<usize>,
     /// Receive frames to any address, not only the device's own, broadcasts and multicasts.
@@ -42,6 +42,9 @@ pub struct DpdkSpec {
     /// A capture file to copy everything that passes into.
     #[serde(default)]
     pub tap: Option<PathBuf>,
+    /// By what packets are spread over the queues: no configuration has it, a role may ask for it.
+    #[serde(skip)]
+    pub(super) spread_by: SpreadBy,
 }
 
 /// What an open device that is none of the kernel's is called on the wire.
@@ -165,6 +168,7 @@ impl DpdkSpec {
             rx_descriptors: self.rx_descriptors,
             tx_descriptors: self.tx_descriptors,
             burst: self.burst,
+            spread_by: self.spread_by,
         };
         let Some(memory) = context.memory.get(..queues) else {
             return Err(PortError::config(&self.name, "a device needs each worker's packet memory"));

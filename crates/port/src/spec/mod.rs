@@ -39,11 +39,12 @@ use crate::capture::Writer;
 use crate::generator::AddressSource;
 use crate::rng::mix;
 use crate::rule::{Ownership, Rule};
-use crate::{Fault, Faults, Port, PortError, Spreading, Tap, spread};
+use crate::spread::secret;
+use crate::{Fault, Faults, Port, PortError, SpreadBy, Spreading, Tap, spread};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tidemill_burst::Memory;
 
 /// One port of a configuration. Relative paths are relative to the configuration's folder.
@@ -201,6 +202,26 @@ impl PortSpec {
         }
     }
 
+    /// Has packets spread over the queues by this. A capture's always go by their addresses, and what is made up by its number.
+    pub fn spread_by(&mut self, by: SpreadBy) {
+        match self {
+            PortSpec::AfPacket(spec) => spec.spread_by = by,
+            PortSpec::AfXdp(spec) => spec.spread_by = by,
+            PortSpec::Dpdk(spec) => spec.spread_by = by,
+            PortSpec::Pcap(_) | PortSpec::Null(_) | PortSpec::Generator(_) => {}
+        }
+    }
+
+    /// By what packets are to be spread over the queues.
+    fn spreads_by(&self) -> SpreadBy {
+        match self {
+            PortSpec::AfPacket(spec) => spec.spread_by,
+            PortSpec::AfXdp(spec) => spec.spread_by,
+            PortSpec::Dpdk(spec) => spec.spread_by,
+            PortSpec::Pcap(_) | PortSpec::Null(_) | PortSpec::Generator(_) => SpreadBy::default(),
+        }
+    }
+
     /// Finds what is wrong with the port's parameters without opening it.
     ///
     /// # Errors
@@ -216,6 +237,14 @@ impl PortSpec {
             PortSpec::AfXdp(spec) => spec.check(workers),
             PortSpec::Dpdk(spec) => spec.check(workers),
             _ => Ok(()),
+        }
+    }
+
+    /// What the operator should know of the port's device as it is now, a line each. Whoever opens it finds this among the notes.
+    pub fn remarks(&self, workers: usize) -> Vec<String> {
+        match self {
+            PortSpec::AfXdp(spec) => spec.remarks(workers),
+            _ => Vec::new(),
         }
     }
 
@@ -246,19 +275,15 @@ impl PortSpec {
         let (fault, tap) = any!(self, spec => (spec.fault, spec.tap.as_deref()));
         let ports = wrap(open.queues, fault, tap, context)?;
         let queues = match <[_; 1]>::try_from(ports) {
-            Ok([port]) if device => spread(port, queues, Spreading { seed: seed(), ..Spreading::default() }),
+            Ok([port]) if device => {
+                let spreading = Spreading { seed: secret(), by: self.spreads_by(), ..Spreading::default() };
+                spread(port, queues, spreading)
+            }
             Ok(port) => port.into(),
             Err(ports) => ports,
         };
         Ok(Opened { queues, ..open })
     }
-}
-
-/// Of all devices of this process, so that both directions of a flow go to one worker, and of no other: who does not know it cannot aim at one.
-fn seed() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    static SEED: OnceLock<u64> = OnceLock::new();
-    *SEED.get_or_init(|| RandomState::new().hash_one(0))
 }
 
 /// A port that is open.

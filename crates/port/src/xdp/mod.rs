@@ -12,11 +12,14 @@
 //! ```
 //! **Parts.** `program.rs`: the program and the rule in its maps; `socket.rs`: a socket on one queue, and how it comes to its
 //! UMEM; `ring.rs`: its four rings; `port.rs`: one queue as a [`Port`](crate::Port); `partial.rs`: checksums that local senders
-//! left undone; `sys.rs`: system calls. `unsafe` is in `socket.rs`, `ring.rs`, `sys.rs`, `port.rs`.
+//! left undone; `sys.rs`: system calls; `hash.rs`: by what a card spreads packets. `unsafe` is in `socket.rs`, `ring.rs`, `sys.rs`, `port.rs`.
 //!
 //! **Modes.** The program runs in the driver (`native`), or behind it (`generic`: any device, slower); in the driver, packets
 //! may be written into our memory by the device itself (`zero-copy`), or be copied there. `auto` takes the best there is and
 //! says which it was.
+//!
+//! **Several queues** are the device's, and it chooses among them. Where a role needs packets there by their addresses alone, the device is asked how it does it
+//! (ETHTOOL_GRXFH), and the notes say what to do where it looks at ports, too (`ethtool -N`), or does not answer.
 //!
 //! **Whose is it?** ([`crate::rule`], `bpf/xsk.bpf.c`.) Left to the kernel is what is sent to its addresses; where it owns
 //! the interface also what is not IP, and what goes to groups, to everybody or to link-local addresses; and what `leave`
@@ -69,6 +72,7 @@
 //! **Busy polling** (`busy_poll_us`) needs, to be of use, interrupts that are put off:
 //! `echo 2 > /sys/class/net/DEV/napi_defer_hard_irqs; echo 200000 > /sys/class/net/DEV/gro_flush_timeout`.
 
+mod hash;
 mod partial;
 mod port;
 mod program;
@@ -76,12 +80,13 @@ mod ring;
 mod socket;
 mod sys;
 
+pub(crate) use hash::remark;
 pub use partial::complete as complete_checksum;
 pub use port::XdpPort;
 
 use crate::rule::Rule;
 use crate::spec::{Leave, Mode};
-use crate::{Device, Port, PortError};
+use crate::{Device, Port, PortError, SpreadBy};
 use program::Program;
 use std::io;
 use std::sync::Arc;
@@ -106,6 +111,8 @@ pub struct Options {
     pub promiscuous: bool,
     /// Use one registration of packet memory for all sockets on it, where the kernel allows.
     pub share: bool,
+    /// By what packets are to be spread over several queues. The device does that; where it does otherwise, the notes say so.
+    pub spread_by: SpreadBy,
     /// A program that stands on the interface in front of this port's, and decides first.
     pub front: Option<Arc<Front>>,
 }
@@ -120,6 +127,7 @@ impl Default for Options {
             leave: Vec::new(),
             promiscuous: false,
             share: true,
+            spread_by: SpreadBy::default(),
             front: None,
         }
     }
@@ -303,6 +311,7 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
         line += ", flows as the device spreads them: the two directions of one may be on two workers";
     }
     let mut notes = vec![line];
+    notes.extend(remark(name, interface, ports.len(), options.spread_by));
     for (queue, port) in ports.iter().enumerate() {
         let tries = port.counters().taken_by_others;
         if tries > 0 {

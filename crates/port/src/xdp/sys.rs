@@ -26,6 +26,7 @@ const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GRXFH: u32 = 0x29;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
@@ -384,6 +385,23 @@ pub(super) fn queues(interface: &str) -> Option<u32> {
     unsafe { ethtool(interface, &mut channels) }.ok()?;
     // A driver counts pairs as combined, or both kinds by themselves.
     Some(channels.combined + channels.rx).filter(|count| *count > 0)
+}
+
+/// Whether a device looks at the ports of packets of this kind (a number of linux/ethtool.h) when it chooses their queue; `None` if its driver does not say.
+pub(super) fn hashes_ports(interface: &str, kind: u32) -> Option<bool> {
+    /// struct ethtool_rxnfc, as much of it as there is of this command.
+    #[repr(C)]
+    struct Fields {
+        command: u32,
+        kind: u32,
+        fields: u64,
+    }
+    /// RXH_L4_B_0_1 and RXH_L4_B_2_3: what are ports in TCP and UDP.
+    const PORTS: u64 = 1 << 6 | 1 << 7;
+    let mut asked = Fields { command: ETHTOOL_GRXFH, kind, fields: 0 };
+    // SAFETY: the layout of linux/ethtool.h, of which the kernel writes 16 bytes here; plain integers.
+    unsafe { ethtool(interface, &mut asked) }.ok()?;
+    Some(asked.fields & PORTS != 0)
 }
 
 /// The name of a device's driver.
