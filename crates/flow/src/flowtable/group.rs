@@ -296,6 +296,7 @@ impl<const W: usize, S: State> Store<W, S> {
                 let mut group = Group::new();
                 self.begin_avx512(&mut group, hashes);
                 self.middle_avx512::<INSERT>(&mut group);
+                self.look_away(&mut group, |tags: Tags, tag| matches_avx512(tags, tag), &());
                 self.end_avx512(&mut group, keys);
                 done(&group, 0);
             }
@@ -307,6 +308,8 @@ impl<const W: usize, S: State> Store<W, S> {
         }
         self.middle_avx512::<INSERT>(&mut groups[0]);
         for k in 0..n {
+            // First: what lies in other buckets comes while the groups behind are looked after.
+            self.look_away(&mut groups[k % 3], |tags: Tags, tag| matches_avx512(tags, tag), &());
             if k + 2 < n {
                 self.begin_avx512(&mut groups[(k + 2) % 3], &hashes[k + 2]);
             }
@@ -418,12 +421,11 @@ impl<const W: usize, S: State> Store<W, S> {
         group.note(shown);
     }
 
-    /// Other buckets looked at, entries compared.
+    /// Entries compared.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn end_avx512(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
-        self.look_away(group, |tags: Tags, tag| matches_avx512(tags, tag), &());
         let equal = if W == 2 { self.equal_pairs(group, keys) } else { self.equal(group, keys) };
         group.found = equal & group.seen;
     }
