@@ -2,11 +2,12 @@
 
 use super::group::{GROUP, Group};
 use super::insert::Effort;
-use super::store::Place;
+use super::store::{Place, Store};
 use super::tags::bits;
 use super::{FlowTable, Outcome, State};
 use crate::hash::KeyHash;
 use crate::key::Key;
+use std::sync::Arc;
 use tidemill_lookup::probe::Probe;
 
 /// When buckets were looked at.
@@ -76,7 +77,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         }
         // What a group says of slots is as old as the beginning of the group before it.
         let mut then = Moment { moves: self.counters.moves, settled: self.old == 0 };
-        let store = self.store.clone();
+        let store = self.hold();
         let done = |group: &Group, start: usize| {
             let before = Moment { moves: self.counters.moves, settled: self.old == 0 };
             let keys = &keys[start..keys.len().min(start + GROUP)];
@@ -88,6 +89,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         } else {
             store.look_probed::<true, P>(hashes, keys, probe, done);
         }
+        self.aside = Some(store);
     }
 
     /// As [`find_or_insert_batch_with`](Self::find_or_insert_batch_with), key by key: nothing is looked at ahead of its turn. What a batch may cost holds here too.
@@ -110,6 +112,12 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         }
     }
 
+    /// A hold on the store, to be put [aside](Self::aside) again.
+    #[inline(always)]
+    fn hold(&mut self) -> Arc<Store<W, S>> {
+        self.aside.take().unwrap_or_else(|| self.store.clone())
+    }
+
     /// What the first insertion of a batch may cost.
     #[inline(always)]
     fn next_effort(&mut self) -> Effort {
@@ -129,7 +137,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     ) {
         // Who comes over from another hash is where no group has seen it.
         let settled = self.old == 0;
-        let store = self.store.clone();
+        let store = self.hold();
         let done = |group: &Group, start: usize| {
             let end = keys.len().min(start + GROUP);
             let out = &mut out[..end];
@@ -150,6 +158,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         } else {
             store.look_probed::<false, P>(hashes, keys, probe, done);
         }
+        self.aside = Some(store);
     }
 
     /// Stamps and gives out the flows of a group that were found.
