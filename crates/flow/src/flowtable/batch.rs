@@ -2,11 +2,12 @@
 
 use super::group::{GROUP, Group};
 use super::insert::Effort;
-use super::store::Place;
+use super::store::{Place, Store};
 use super::tags::bits;
 use super::{FlowTable, Outcome, State};
 use crate::hash::KeyHash;
 use crate::key::Key;
+use std::sync::Arc;
 use tidemill_lookup::probe::Probe;
 
 /// When buckets were looked at.
@@ -76,7 +77,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         }
         // What a group says of slots is as old as the beginning of the group before it.
         let mut then = Moment { moves: self.counters.moves, settled: self.old == 0 };
-        let store = self.store.clone();
+        let store = self.hold();
         let done = |group: &Group, start: usize| {
             let before = Moment { moves: self.counters.moves, settled: self.old == 0 };
             let keys = &keys[start..keys.len().min(start + GROUP)];
@@ -88,6 +89,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         } else {
             store.look_probed::<true, P>(hashes, keys, probe, done);
         }
+        self.aside = Some(store);
     }
 
     /// As [`find_or_insert_batch_with`](Self::find_or_insert_batch_with), key by key: nothing is looked at ahead of its turn. What a batch may cost holds here too.
@@ -110,6 +112,12 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         }
     }
 
+    /// A hold on the store, to be put [aside](Self::aside) again.
+    #[inline(always)]
+    fn hold(&mut self) -> Arc<Store<W, S>> {
+        self.aside.take().unwrap_or_else(|| self.store.clone())
+    }
+
     /// What the first insertion of a batch may cost.
     #[inline(always)]
     fn next_effort(&mut self) -> Effort {
@@ -129,7 +137,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     ) {
         // Who comes over from another hash is where no group has seen it.
         let settled = self.old == 0;
-        let store = self.store.clone();
+        let store = self.hold();
         let done = |group: &Group, start: usize| {
             let end = keys.len().min(start + GROUP);
             let out = &mut out[..end];
@@ -150,6 +158,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         } else {
             store.look_probed::<false, P>(hashes, keys, probe, done);
         }
+        self.aside = Some(store);
     }
 
     /// Stamps and gives out the flows of a group that were found.
@@ -183,32 +192,65 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let out = &mut out[..start + keys.len()];
         let mut rest = u32::MAX >> (GROUP - keys.len());
         if self.counters.moves == then.moves {
-            out[start..].fill(Outcome::Full);
             let away = if then.settled && *effort != Effort::Search { group.hopeless } else { 0 };
-            self.counters.skipped += u64::from(away.count_ones());
+            if away != 0 {
+                out[start..].fill(Outcome::Full);
+                self.counters.skipped += u64::from(away.count_ones());
+            }
             self.settle_found(now, group, start, out, probe);
             rest &= !(group.found | away);
         }
+        let mut welcome = self.still_welcome(group, then, *effort);
         for i in bits(rest) {
-            if self.len >= self.most {
-                *effort = Effort::None;
-            }
-            let sure = self.counters.moves == then.moves && then.settled;
-            let place = group.place(i);
-            out[start + i] = if sure && *effort != Effort::Search && group.hopeless >> i & 1 != 0 {
-                self.counters.skipped += 1;
-                Outcome::Full
-            } else if sure
-                && *effort != Effort::None
-                && group.welcome >> i & 1 != 0
-                && self.is_free(place, group.lane(i))
-            {
-                // Who came to this bucket since would have this lane: so nobody did, and the key is new still.
-                self.make(now, place, &keys[i], group.lane(i), first(start + i), probe)
+            let (place, lane) = (group.place(i), group.lane(i));
+            out[start + i] = if welcome >> i & 1 != 0 && self.is_free(place, lane) {
+                self.make(now, place, &keys[i], lane, first(start + i), probe)
             } else {
-                self.find_or_insert_one(now, place, &keys[i], effort, out, || first(start + i), probe)
+                let outcome =
+                    self.settle_one(now, group, start, i, &keys[i], then, effort, out, first, probe);
+                welcome = self.still_welcome(group, then, *effort);
+                outcome
             };
         }
+    }
+
+    /// Bits of a group's keys that are made in their lanes, if these are free: who came to such a bucket since `then` would have that lane, so
+    /// nobody did, and the key is new still.
+    #[inline(always)]
+    fn still_welcome(&self, group: &Group, then: Moment, effort: Effort) -> u32 {
+        let sure = self.counters.moves == then.moves && then.settled;
+        if sure && effort != Effort::None && self.len + GROUP <= self.most { group.welcome } else { 0 }
+    }
+
+    /// Finds or makes the flow of key `i` of a group, whatever has become of what was seen.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    fn settle_one<P: Probe>(
+        &mut self,
+        now: u32,
+        group: &Group,
+        start: usize,
+        i: usize,
+        key: &Key<W>,
+        then: Moment,
+        effort: &mut Effort,
+        out: &mut [Outcome],
+        first: &impl Fn(usize) -> S,
+        probe: &P,
+    ) -> Outcome {
+        if self.len >= self.most {
+            *effort = Effort::None;
+        }
+        let sure = self.counters.moves == then.moves && then.settled;
+        let (place, lane) = (group.place(i), group.lane(i));
+        if sure && *effort != Effort::Search && group.hopeless >> i & 1 != 0 {
+            self.counters.skipped += 1;
+            return Outcome::Full;
+        }
+        if sure && *effort != Effort::None && group.welcome >> i & 1 != 0 && self.is_free(place, lane) {
+            return self.make(now, place, key, lane, first(start + i), probe);
+        }
+        self.find_or_insert_one(now, place, key, effort, out, || first(start + i), probe)
     }
 
     #[inline(always)]

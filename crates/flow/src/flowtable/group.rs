@@ -167,18 +167,23 @@ impl<const W: usize, S: State> Store<W, S> {
         for i in 0..n {
             let (place, other) = (group.place(i), group.others[i]);
             let tags = self.tags(place.bucket, probe);
-            if INSERT {
-                let matches_of = |tags: Tags, tag| tags.matches(tag);
-                self.ask(group, &mut shown, i, place, other, tags, matches_of, probe);
+            let answer = tags.answer(place.tag);
+            let (seen, calm) = (answer & ALL != 0, answer >> LANES != 0);
+            let lane = if INSERT {
+                let lane =
+                    self.ask(place.bucket, other, answer, Self::preferred(place.bucket, tags.free()), probe);
+                let here = lane != LANES as u32;
+                group.lanes[i] = lane as u8;
+                shown.away.crowded |= u32::from(!here) << i;
+                shown.welcome |= u32::from(!seen & here & calm) << i;
+                lane
             } else {
-                let answer = tags.answer(place.tag);
-                let seen = answer & ALL != 0;
-                let slot = self.ask_found(place.bucket, other, answer, probe);
-                // Slot 0 is compared in vain.
-                group.slots[i] = select_unpredictable(seen, slot, 0);
-                shown.seen |= u32::from(seen) << i;
-                shown.away.strays |= u32::from(answer == 0) << i;
-            }
+                self.ask_found(place.bucket, other, answer, probe)
+            };
+            // Slot 0 is compared in vain.
+            group.slots[i] = select_unpredictable(seen, place.bucket * LANES as u32 + lane, 0);
+            shown.seen |= u32::from(seen) << i;
+            shown.away.strays |= u32::from(!seen & !calm) << i;
         }
         group.note(shown);
         self.look_away(group, |tags: Tags, tag| tags.matches(tag), probe);
@@ -189,67 +194,55 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// Asks for what home shows that an insertion needs next.
+    /// Asks for what an insertion needs next, by what home [answers](Tags::answer) and which of its [preferred](Self::preferred) lanes are free. Returns
+    /// the lane of the entry or of the free slot; [`LANES`] if there is neither.
     ///
     /// It is the entry with the key's tag; else the free slot that it would go to; else the other bucket, which tells whether it
     /// is there. No jump depends on which of them: of a flood in the same bursts as flows that are there nobody can guess it, and a wrong
     /// guess costs as much as a lookup in the cache.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    fn ask<P: Probe>(
-        &self,
-        group: &mut Group,
-        shown: &mut AtHome,
-        i: usize,
-        place: Place,
-        other: u32,
-        tags: Tags,
-        matches_of: impl Fn(Tags, u16) -> u32,
-        probe: &P,
-    ) {
-        let matches = matches_of(tags, place.tag);
-        let (seen, strays) = (matches != 0, tags.strays() != 0);
-        let free = Self::preferred(place.bucket, matches_of(tags, 0));
-        let wanted = select_unpredictable(seen, matches, free);
+    fn ask<P: Probe>(&self, home: u32, other: u32, answer: u32, free: u32, probe: &P) -> u32 {
+        let matches = answer & ALL;
+        let wanted = select_unpredictable(matches != 0, matches, free);
         let here = wanted != 0;
         // Where there is none: the first slot behind the bucket, which is not asked for.
         let lane = (wanted | 1 << LANES).trailing_zeros();
-        let slot = place.bucket * LANES as u32 + lane;
-        // Slot 0 is compared in vain.
-        group.slots[i] = select_unpredictable(seen, slot, 0);
-        group.lanes[i] = lane as u8;
-        shown.seen |= u32::from(seen) << i;
-        shown.away.strays |= u32::from(!seen & strays) << i;
-        shown.away.crowded |= u32::from(!here) << i;
-        shown.welcome |= u32::from(!seen & here & !strays) << i;
-        let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
+        let entry = self.entry_of(home, lane);
         let other = self.tags.as_ptr().wrapping_add(other as usize * WORDS);
         ask_line(select_unpredictable(here, entry, other), probe);
         if let Some(word) = Self::SECOND {
             ask_line(select_unpredictable(here, entry.wrapping_add(word), other), probe);
         }
         // Some have gone elsewhere, and there is room again: seldom, and never in a flood.
-        if !seen & here & strays {
+        if answer == 0 && here {
             ask_line(other, probe);
         }
+        lane
     }
 
-    /// The same of a lookup, from what home [answers](Tags::answer): the entry with the key's tag, whose slot it returns; else the other bucket, where
-    /// home has strays; else home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in
-    /// vain. No jump depends on which of the three it is: where known flows and unknown ones come in one burst nobody can guess it.
+    /// The same of a lookup: the entry with the key's tag, whose lane it returns; else the other bucket, where home has strays; else home, which is
+    /// here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in vain. No jump depends on which of
+    /// the three it is: where known flows and unknown ones come in one burst nobody can guess it.
     #[inline(always)]
     fn ask_found<P: Probe>(&self, home: u32, other: u32, answer: u32, probe: &P) -> u32 {
         let (seen, away) = (answer & ALL != 0, answer == 0);
-        // Where there is none: a slot behind the bucket, which is not asked for.
-        let slot = home * LANES as u32 + answer.trailing_zeros();
-        let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
+        // Where there is none: of a slot behind the bucket, which is not asked for.
+        let lane = answer.trailing_zeros();
+        let entry = self.entry_of(home, lane);
         let next = select_unpredictable(away, other, home) as usize;
         let next = self.tags.as_ptr().wrapping_add(next * WORDS);
         ask_line(select_unpredictable(seen, entry, next), probe);
         if let Some(word) = Self::SECOND {
             ask_line(select_unpredictable(seen, entry.wrapping_add(word), next), probe);
         }
-        slot
+        lane
+    }
+
+    /// Where the entry of a lane is, or would be.
+    #[inline(always)]
+    fn entry_of(&self, bucket: u32, lane: u32) -> *const AtomicU64 {
+        let slot = bucket * LANES as u32 + lane;
+        self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE)
     }
 
     /// Looks into the other buckets, and asks for the entries there.
@@ -296,6 +289,7 @@ impl<const W: usize, S: State> Store<W, S> {
                 let mut group = Group::new();
                 self.begin_avx512(&mut group, hashes);
                 self.middle_avx512::<INSERT>(&mut group);
+                self.look_away(&mut group, |tags: Tags, tag| matches_avx512(tags, tag), &());
                 self.end_avx512(&mut group, keys);
                 done(&group, 0);
             }
@@ -307,6 +301,8 @@ impl<const W: usize, S: State> Store<W, S> {
         }
         self.middle_avx512::<INSERT>(&mut groups[0]);
         for k in 0..n {
+            // First: what lies in other buckets comes while the groups behind are looked after.
+            self.look_away(&mut groups[k % 3], |tags: Tags, tag| matches_avx512(tags, tag), &());
             if k + 2 < n {
                 self.begin_avx512(&mut groups[(k + 2) % 3], &hashes[k + 2]);
             }
@@ -367,49 +363,45 @@ impl<const W: usize, S: State> Store<W, S> {
         Tags(unsafe { &*self.tags.as_ptr().add(bucket as usize * WORDS).cast::<[AtomicU64; WORDS]>() })
     }
 
-    /// Tags compared, entries asked for.
+    /// Tags compared, entries asked for. What follows from homes' answers beside what is asked for is found of sixteen keys at once.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
-        if !INSERT {
-            return self.middle_found_avx512(group);
-        }
-        let mut shown = AtHome::default();
-        for i in 0..GROUP {
-            let place = Place { bucket: read_back(&group.homes, i), tag: read_back(&group.tags, i) };
-            let other = read_back(&group.others, i);
-            // SAFETY: `begin_avx512` has computed it.
-            let tags = unsafe { self.tags_of(place.bucket) };
-            let matches_of = |tags: Tags, tag| matches_avx512(tags, tag);
-            self.ask(group, &mut shown, i, place, other, tags, matches_of, &());
-        }
-        group.note(shown);
-    }
-
-    /// The same of lookups. What follows from homes' answers beside what is asked for is found of sixteen keys at once.
-    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
-    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    #[inline]
-    fn middle_found_avx512(&self, group: &mut Group) {
         use std::arch::x86_64::*;
-        let mut answers = [0_u32; GROUP];
+        let (mut answers, mut frees) = ([0_u32; GROUP], [0_u32; GROUP]);
         for i in 0..GROUP {
             let (home, other) = (read_back(&group.homes, i), read_back(&group.others, i));
             // SAFETY: `begin_avx512` has computed it.
             let tags = unsafe { self.tags_of(home) };
-            answers[i] = answer_avx512(tags, read_back(&group.tags, i));
-            group.slots[i] = self.ask_found(home, other, answers[i], &());
+            let answer = answer_avx512(tags, read_back(&group.tags, i));
+            let lane = if INSERT {
+                let free = Self::preferred(home, matches_avx512(tags, 0));
+                let lane = self.ask(home, other, answer, free, &());
+                (frees[i], group.lanes[i]) = (free, lane as u8);
+                lane
+            } else {
+                self.ask_found(home, other, answer, &())
+            };
+            (answers[i], group.slots[i]) = (answer, home * LANES as u32 + lane);
         }
         let mut shown = AtHome::default();
         for at in (0..GROUP).step_by(16) {
-            // SAFETY: there are 16 answers and 16 slots from `at` on.
+            // SAFETY: there are 16 answers, of insertions 16 masks of free lanes, and 16 slots from `at` on.
             unsafe {
                 let answer = _mm512_loadu_si512(answers.as_ptr().add(at).cast());
                 let seen = _mm512_test_epi32_mask(answer, _mm512_set1_epi32(ALL as i32));
                 let away = _mm512_testn_epi32_mask(answer, answer);
                 shown.seen |= u32::from(seen) << at;
                 shown.away.strays |= u32::from(away) << at;
+                if INSERT {
+                    let free = _mm512_loadu_si512(frees.as_ptr().add(at).cast());
+                    let here = seen | _mm512_test_epi32_mask(free, free);
+                    // Their sign says that there are no strays.
+                    let calm = _mm512_movepi32_mask(answer);
+                    shown.away.crowded |= u32::from(!here) << at;
+                    shown.welcome |= u32::from(!seen & here & calm) << at;
+                }
                 // Of keys that are not seen slot 0 is compared, in vain.
                 let slots = group.slots.as_mut_ptr().add(at).cast::<i32>();
                 _mm512_storeu_epi32(slots, _mm512_maskz_loadu_epi32(seen, slots));
@@ -418,12 +410,11 @@ impl<const W: usize, S: State> Store<W, S> {
         group.note(shown);
     }
 
-    /// Other buckets looked at, entries compared.
+    /// Entries compared.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn end_avx512(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
-        self.look_away(group, |tags: Tags, tag| matches_avx512(tags, tag), &());
         let equal = if W == 2 { self.equal_pairs(group, keys) } else { self.equal(group, keys) };
         group.found = equal & group.seen;
     }

@@ -138,6 +138,9 @@ pub struct Counters {
 /// The table, for the one thread that writes. See the [module](self).
 pub struct FlowTable<const W: usize, S: State = u64, H = Keyed<W>> {
     store: Arc<Store<W, S>>,
+    /// A hold on it for batches, which look ahead while they change the table. Each takes it and gives it back: one more hold a batch would be
+    /// counted, twice, and a processor counts when all its stores are done.
+    aside: Option<Arc<Store<W, S>>>,
     generation: Arc<Generation<H>>,
     /// Entries that still lie where the hash before this one put them.
     old: usize,
@@ -302,6 +305,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     pub fn new(slots: usize, hasher: H) -> Result<Self, SizeError> {
         Ok(FlowTable {
             store: Arc::new(Store::new(slots)?),
+            aside: None,
             generation: Arc::new(Generation::first(hasher)),
             old: 0,
             rekey_cursor: 0,

@@ -85,12 +85,7 @@ impl<const W: usize> Store<W> for Flows<W> {
     fn find_or_insert(&mut self, hashes: &[u64], keys: &[Key<W>], first: u64) {
         let mut outcomes = [Outcome::Full; MOST];
         let outcomes = &mut outcomes[..keys.len()];
-        self.0.find_or_insert_batch(0, hashes, keys, outcomes);
-        for (outcome, value) in outcomes.iter().zip(first..) {
-            if let Outcome::New(slot) = *outcome {
-                self.0.set_state(slot, value);
-            }
-        }
+        self.0.find_or_insert_batch_with(0, hashes, keys, outcomes, |i| first + i as u64);
     }
 
     #[inline]

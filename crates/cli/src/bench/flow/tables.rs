@@ -174,18 +174,14 @@ impl<const W: usize> Subject<W> for FlowTable<W> {
             longest = [Outcome::Full; MOST];
             &mut longest[..keys.len()]
         };
-        self.find_or_insert_batch(0, hashes, keys, outcomes);
+        self.find_or_insert_batch_with(0, hashes, keys, outcomes, |i| values[i]);
+        // Whether a packet is of a flood is nobody's guess here either: without a jump that depends on it.
         let mut inserted = 0;
-        for ((outcome, value), out) in outcomes.iter().zip(values).zip(out) {
-            *out = match *outcome {
-                Outcome::Found(slot) => Some(self.word(slot, 0)),
-                Outcome::New(slot) => {
-                    self.set_word(slot, 0, *value);
-                    inserted += 1;
-                    None
-                }
-                Outcome::Full => None,
-            };
+        for (outcome, out) in outcomes.iter().zip(out) {
+            let found = if let Outcome::Found(slot) = *outcome { Some(slot) } else { None };
+            let word = self.word_or(found, 0, 0);
+            *out = found.map(|_| word);
+            inserted += u64::from(matches!(outcome, Outcome::New(_)));
         }
         inserted
     }

@@ -3,6 +3,7 @@
 use super::key;
 use crate::flowtable::group::{GROUP, Group};
 use crate::flowtable::store::Store;
+use crate::flowtable::tags::bits;
 use crate::flowtable::{FlowTable, Outcome, State};
 use crate::hash::{KeyHash, mix};
 use crate::key::Key;
@@ -61,6 +62,35 @@ fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
     assert!(found > 20 && missed > 20, "{found} {missed} {unsure}");
     let few = hash.clear != 0;
     assert!(!few || unsure > 20, "{found} {missed} {unsure}");
+    several_groups::<W, S, false>(store, hash, flows);
+    several_groups::<W, S, true>(store, hash, flows);
+}
+
+/// Groups that are under way together, and a rest that is none, see what each sees alone.
+fn several_groups<const W: usize, S: State, const INSERT: bool>(
+    store: &Store<W, S>,
+    hash: Masked<W>,
+    flows: u64,
+) {
+    for count in [1, 2, 3, 4, 7] {
+        let number = |i: u64| mix(count << 32 | i) % (flows * 5 / 3 + 1);
+        let keys: Vec<Key<W>> = (0..count * GROUP as u64 + 5).map(|i| key(number(i))).collect();
+        let hashes: Vec<u64> = keys.iter().map(|key| hash.hash(key)).collect();
+        let mut together = Vec::new();
+        store.look::<INSERT>(&hashes, &keys, |group, first| {
+            assert_eq!(first, together.len() * GROUP);
+            together.push(group.clone());
+        });
+        assert_eq!(together.len() as u64, count + 1);
+        store.look_probed::<INSERT, ()>(&hashes, &keys, &(), |alone, first| {
+            let group = &together[first / GROUP];
+            assert_eq!((group.found, group.unsure()), (alone.found, alone.unsure()), "{W} words, {first}");
+            assert_eq!((group.hopeless, group.welcome), (alone.hopeless, alone.welcome));
+            for i in bits(alone.found) {
+                assert_eq!(group.slots[i], alone.slots[i]);
+            }
+        });
+    }
 }
 
 /// What a group says of new keys, by the definitions.
