@@ -12,6 +12,8 @@ use crate::hash::MIX;
 use crate::key::Key;
 use crate::words::AtomicU64;
 use std::hint::select_unpredictable;
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+use std::sync::atomic::Ordering;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -120,7 +122,13 @@ impl<const W: usize, S: State> Store<W, S> {
         if W <= 8 && crate::simd::has_avx512() {
             let (hashes, keys) = (hashes.as_chunks().0, keys.as_chunks().0);
             // SAFETY: this CPU has just said that it has AVX-512 and what else the kernel wants.
-            unsafe { self.look_avx512::<INSERT>(hashes, keys, &mut done) };
+            unsafe {
+                if INSERT || self.mixed.load(Ordering::Relaxed) {
+                    self.look_avx512::<INSERT, false>(hashes, keys, &mut done);
+                } else {
+                    self.look_avx512::<INSERT, true>(hashes, keys, &mut done);
+                }
+            }
             start = hashes.len().min(keys.len()) * GROUP;
         }
         // Most bursts are whole groups.
@@ -276,7 +284,7 @@ impl<const W: usize, S: State> Store<W, S> {
 
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn look_avx512<const INSERT: bool>(
+    fn look_avx512<const INSERT: bool, const GUESS: bool>(
         &self,
         hashes: &[[u64; GROUP]],
         keys: &[[Key<W>; GROUP]],
@@ -287,31 +295,45 @@ impl<const W: usize, S: State> Store<W, S> {
             // Nothing else is under way: one group to clear, not three.
             for (hashes, keys) in hashes.iter().zip(keys) {
                 let mut group = Group::new();
-                self.begin_avx512(&mut group, hashes);
-                self.middle_avx512::<INSERT>(&mut group);
+                self.begin_avx512::<GUESS>(&mut group, hashes);
+                self.middle_avx512::<INSERT, GUESS>(&mut group);
                 self.look_away(&mut group, |tags: Tags, tag| matches_avx512(tags, tag), &());
                 self.end_avx512(&mut group, keys);
+                self.note_mixed::<INSERT>(&group);
                 done(&group, 0);
             }
             return;
         }
         let mut groups = [const { Group::new() }; 3];
         for (group, hashes) in groups.iter_mut().zip(&hashes[..n]).take(2) {
-            self.begin_avx512(group, hashes);
+            self.begin_avx512::<GUESS>(group, hashes);
         }
-        self.middle_avx512::<INSERT>(&mut groups[0]);
+        self.middle_avx512::<INSERT, GUESS>(&mut groups[0]);
         for k in 0..n {
             // First: what lies in other buckets comes while the groups behind are looked after.
             self.look_away(&mut groups[k % 3], |tags: Tags, tag| matches_avx512(tags, tag), &());
             if k + 2 < n {
-                self.begin_avx512(&mut groups[(k + 2) % 3], &hashes[k + 2]);
+                self.begin_avx512::<GUESS>(&mut groups[(k + 2) % 3], &hashes[k + 2]);
             }
             if k + 1 < n {
-                self.middle_avx512::<INSERT>(&mut groups[(k + 1) % 3]);
+                self.middle_avx512::<INSERT, GUESS>(&mut groups[(k + 1) % 3]);
             }
             let group = &mut groups[k % 3];
             self.end_avx512(group, &keys[k]);
+            if k + 1 == n {
+                self.note_mixed::<INSERT>(group);
+            }
             done(group, k * GROUP);
+        }
+    }
+
+    /// Whether known flows and unknown ones come in one burst, for the next one.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[inline(always)]
+    fn note_mixed<const INSERT: bool>(&self, group: &Group) {
+        if !INSERT {
+            let known = group.seen.count_ones();
+            self.mixed.store((3..=GROUP as u32 - 3).contains(&known), Ordering::Relaxed);
         }
     }
 
@@ -319,7 +341,7 @@ impl<const W: usize, S: State> Store<W, S> {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
-    fn begin_avx512(&self, group: &mut Group, hashes: &[u64; GROUP]) {
+    fn begin_avx512<const GUESS: bool>(&self, group: &mut Group, hashes: &[u64; GROUP]) {
         use std::arch::x86_64::*;
         let set = |number: u64| _mm512_set1_epi64(number as i64);
         let (buckets, one) = (set(self.buckets.into()), set(1));
@@ -334,6 +356,9 @@ impl<const W: usize, S: State> Store<W, S> {
                 _mm256_storeu_si256(group.homes.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(home));
                 let tag = _mm512_max_epu64(_mm512_and_si512(hash, set(0xffff)), one);
                 _mm_storeu_si128(group.tags.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi16(tag));
+                if GUESS {
+                    continue;
+                }
                 // `alternate`, with what its table holds computed: a number that is small is mixed without the first of the shifts.
                 let mixed = _mm512_add_epi64(_mm512_and_si512(tag, set(0xff)), one);
                 let mixed = _mm512_mullo_epi64(mixed, set(MIX[0]));
@@ -363,12 +388,42 @@ impl<const W: usize, S: State> Store<W, S> {
         Tags(unsafe { &*self.tags.as_ptr().add(bucket as usize * WORDS).cast::<[AtomicU64; WORDS]>() })
     }
 
+    /// The same of lookups, with a jump for each key: where lately all were known, or none, it is guessed, and what is asked for waits for no tags. With known
+    /// flows and unknown ones in one burst a wrong guess costs more than all that.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn middle_guessed(&self, group: &mut Group) {
+        let mut shown = AtHome::default();
+        for i in 0..GROUP {
+            let home = read_back(&group.homes, i);
+            // SAFETY: `begin_avx512` has computed it.
+            let tags = unsafe { self.tags_of(home) };
+            let answer = answer_avx512(tags, read_back(&group.tags, i));
+            if answer & ALL != 0 {
+                shown.seen |= 1 << i;
+                group.slots[i] = home * LANES as u32 + answer.trailing_zeros();
+                self.ask_entry(group.slots[i] as usize, &());
+            } else {
+                group.slots[i] = 0;
+                shown.away.strays |= u32::from(answer == 0) << i;
+                group.others[i] = self.alternate(home, group.tags[i]);
+                let next = select_unpredictable(answer == 0, group.others[i], home);
+                self.prefetch_tags(next);
+            }
+        }
+        group.note(shown);
+    }
+
     /// Tags compared, entries asked for. What follows from homes' answers beside what is asked for is found of sixteen keys at once.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
-    fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
+    fn middle_avx512<const INSERT: bool, const GUESS: bool>(&self, group: &mut Group) {
         use std::arch::x86_64::*;
+        if GUESS {
+            return self.middle_guessed(group);
+        }
         let (mut answers, mut frees) = ([0_u32; GROUP], [0_u32; GROUP]);
         for i in 0..GROUP {
             let (home, other) = (read_back(&group.homes, i), read_back(&group.others, i));

@@ -57,6 +57,8 @@ pub(super) struct Store<const W: usize, S> {
     /// The alternate of bucket `b` for tag `t` is `reflections[t mod 256] - b` modulo the number of buckets: its own inverse,
     /// for any number of buckets.
     reflections: [u32; 256],
+    /// Whether known flows and unknown ones came in one burst lately: a guess, for speed only.
+    pub(super) mixed: std::sync::atomic::AtomicBool,
     state: PhantomData<fn() -> S>,
 }
 
@@ -91,6 +93,7 @@ impl<const W: usize, S: State> Store<W, S> {
         let buckets = slots.div_ceil(LANES).max(1);
         let reflection = |tag: usize| place(mix(tag as u64 + 1), buckets as u32);
         Ok(Store {
+            mixed: false.into(),
             tags: words(buckets * WORDS)?,
             versions: words(buckets)?,
             entries: words(buckets * LANES * Self::STRIDE)?,
