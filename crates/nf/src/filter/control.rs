@@ -468,12 +468,17 @@ impl FilterControl {
         Ok(self.rules().version())
     }
 
-    /// Checks a new configuration with its rules against the interfaces that there will be; nothing changes yet.
+    /// Checks a new configuration with its rules against the interfaces that there will be; nothing changes yet. Sets of which the file says nothing have what they have now.
     ///
     /// # Errors
     /// Which key cannot change, or which place of the file is wrong.
     pub fn prepare(&self, files: FilterFiles, interfaces: &Interfaces) -> Result<Prepared, FilterError> {
-        let FilterFiles { section, times, path, file, sets } = files;
+        let FilterFiles { section, times, path, file, mut sets } = files;
+        for (set, addresses) in file.sets.iter().zip(&mut sets).filter(|(set, _)| set.is_open()) {
+            if let Some(now) = self.set(&set.name) {
+                addresses.clone_from(now);
+            }
+        }
         for (key, same) in section.fixed_keys(&self.section) {
             if !same {
                 return Err(FilterError::Restart(key));
@@ -531,7 +536,7 @@ impl FilterControl {
         Ok(Taken { connections: all - v4 - v6, left_out: v4 + v6 })
     }
 
-    /// Puts addresses into a set, until its files are read again; returns how many were not there.
+    /// Puts addresses into a set; returns how many were not there. In a set that has a file or a list they stay until that is read again.
     ///
     /// # Errors
     /// There is no such set, or it is `const`.
@@ -539,7 +544,7 @@ impl FilterControl {
         self.change(name, |set| networks.iter().filter(|network| set.add(**network)).count())
     }
 
-    /// Takes addresses out of a set; returns how many were there.
+    /// Takes addresses out of a set; returns how many were there. Those of its file or list are there again when that is read again.
     ///
     /// # Errors
     /// There is no such set, or it is `const`.
