@@ -367,13 +367,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
     }
 
-    /// Whether a packet from outside begins nothing, so that it may have an address which seems to be inside: a route may have led there.
+    /// Whether a packet from outside comes from one who was asked, so that it may have an address which seems to be inside: a route has led there.
     fn may_come_from_near(&self, now: &Now<'_>, header: &Header<A>, upper: Upper) -> bool {
         match upper {
             Upper::Piece(piece, from, to) => {
                 let outside = Endpoint { address: header.destination, port: to };
                 let remote = Endpoint { address: header.source, port: remote_port(piece, from) };
-                self.state.has_session_as(now.ms, piece.proto(), outside, remote)
+                self.state.has_asked(now.ms, piece.proto(), outside, remote)
             }
             // Nobody's question, and routers on their way may have private addresses that are somebody's here, too.
             Upper::Error => true,
