@@ -260,6 +260,10 @@ fn what_is_put_into_a_filters_table_while_files_are_read_is_in_it() {
     assert!(["203.0.113.1", "203.0.113.2"].iter().all(|host| bans.contains(host)), "{bans}");
     assert!(["198.51.100.1", "203.0.113.2"].iter().all(|host| bad.contains(host)), "{bad}");
     assert!(!bad.contains("203.0.113.1"), "the file has been read since: {bad}");
+    folder.write("f.rules", "");
+    let said = folder.ok("filter load --socket s.sock").err;
+    assert!(said.contains("0 rules and 0 tables loaded: version "), "{said}");
+    assert!(said.contains("; filter.rules: has no rules: everything passes"), "{said}");
 }
 
 #[cfg(feature = "lua")]

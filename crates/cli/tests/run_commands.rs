@@ -509,6 +509,12 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
     let report = books(&folder.ok("run filter.toml --json"));
     let counter = |name: &str| report["filter"][name].as_u64().unwrap();
     assert!(counter("passed") > 1000 && counter("states-made") > 0 && counter("by-state") > 0, "{report}");
+    // What a loss of power leaves of a file is a file of rules, too.
+    folder.write("empty.rules", "# nothing yet\n");
+    folder.write("empty.toml", example.replacen("\"filter.rules\"", "\"empty.rules\"", 1));
+    let said = folder.ok("check empty.toml").err;
+    assert!(said.contains("filter.rules: has no rules: everything passes"), "{said}");
+    assert!(!folder.ok("check filter.toml").err.contains("everything passes"));
     folder.write("wrong.rules", "block all\npass in on len\n");
     for (from, to, message) in [
         ("\"filter.rules\"", "\"no.rules\"", "no.rules: No such file or directory"),

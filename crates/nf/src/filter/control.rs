@@ -444,6 +444,13 @@ impl FilterControl {
         &self.section
     }
 
+    /// What the configuration says that may not be meant.
+    pub fn remarks(&self) -> Vec<String> {
+        // What a loss of power leaves of a file, too.
+        let is_empty = self.rules().list().is_empty();
+        is_empty.then(|| "filter.rules: has no rules: everything passes".into()).into_iter().collect()
+    }
+
     /// Workers.
     pub fn workers(&self) -> usize {
         self.workers

@@ -73,7 +73,9 @@ fn load(role: &Filter) -> Result<Done, ApiError> {
     let version = role.load(&section).map_err(|error| wrong(&error))?;
     let control = lock(&role.control);
     let (rules, sets) = (control.rules().list().len(), control.set_list().len());
-    Ok(Done::from(format!("{rules} rules and {sets} tables loaded: version {version}")))
+    let mut said = vec![format!("{rules} rules and {sets} tables loaded: version {version}")];
+    said.extend(control.remarks());
+    Ok(Done::from(said.join("; ")))
 }
 
 fn state(line: &Line) -> filter::State {
