@@ -11,7 +11,7 @@ use crate::filter::net::Net;
 use crate::filter::rules::{Frame, Hits, Rules};
 use crate::filter::sets::AddressSet;
 use crate::filter::settings::{self, Plan, Times};
-use crate::filter::text::{MOST_BYTES, Network, Place, Rule, RuleError, Ruleset, read_rules, read_set};
+use crate::filter::text::{MOST_BYTES, Network, Place, Rule, RuleError, Ruleset, read_rules, read_set, shown};
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -270,7 +270,7 @@ pub struct Prepared {
 
 /// Reads a file of text whose first wrong byte is named. Zeros are what a loss of power, or a copy that was cut, leaves.
 fn read_text(path: &Path, most: u64) -> Result<String, FilterError> {
-    let file = path.display().to_string();
+    let file = shown(path);
     let io = |error| FilterError::File { file: file.clone(), error };
     let bytes = tidemill_archive::read_whole(path, most).map_err(io)?;
     let wrong = |before: &[u8], what: &str| {
@@ -298,31 +298,31 @@ fn path_of(section: &FilterSection) -> PathBuf {
 
 /// A rule file with its sets. None of the files that it names may be the one that is written for `handover`: an empty list is taken for one of those.
 fn read_files(path: &Path, handover: Option<&Path>) -> Result<(Ruleset, Vec<AddressSet>), FilterError> {
-    let shown = |error| FilterError::Rules { file: path.display().to_string(), error };
+    let wrong = |error| FilterError::Rules { file: shown(path), error };
     let text = read_text(path, MOST_BYTES as u64)?;
-    let mut file = read_rules(&text).map_err(shown)?;
+    let mut file = read_rules(&text).map_err(wrong)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let named = |name: &str, place: Place, most: u64| {
         let path = folder.join(name);
         if handover.is_some_and(|handover| is_same(handover, &path)) {
-            let file = path.display();
-            return Err(shown(place.error(format!(
+            let file = shown(&path);
+            return Err(wrong(place.error(format!(
                 "{file}: is written over as `filter.handover`: name another one here or there"
             ))));
         }
         let text = read_text(&path, most).map_err(|error| match error {
             // Who names it is to blame.
-            FilterError::File { file, error } => shown(place.error(format!("{file}: {error}"))),
+            FilterError::File { file, error } => wrong(place.error(format!("{file}: {error}"))),
             other => other,
         })?;
-        Ok::<_, FilterError>((path.display().to_string(), text))
+        Ok::<_, FilterError>((shown(&path), text))
     };
     let mut loaded = Vec::new();
     for load in &file.loads {
         let (file, text) = named(&load.file, load.place, MOST_BYTES as u64)?;
         loaded.push(load.rules(&text).map_err(|error| FilterError::Rules { file, error })?);
     }
-    file.put_in(loaded).map_err(shown)?;
+    file.put_in(loaded).map_err(wrong)?;
     let mut sets = Vec::new();
     for set in &file.sets {
         let mut networks = set.networks.clone();
@@ -387,8 +387,7 @@ fn make(
         recheck: section.recheck,
         log_per_s: section.log_per_s,
     };
-    Rules::new(file, sets, &frame, version)
-        .map_err(|error| FilterError::Rules { file: path.display().to_string(), error })
+    Rules::new(file, sets, &frame, version).map_err(|error| FilterError::Rules { file: shown(path), error })
 }
 
 impl FilterControl {

@@ -109,3 +109,22 @@ fn a_table_that_the_file_says_nothing_of_keeps_its_addresses() {
     assert_eq!(load("table <bans> { }\ntable <file>\n"), [Some((0, 0)), Some((0, 0)), None]);
     assert_eq!(load("table <bans> const\n"), [Some((0, 0)), None, None]);
 }
+
+/// What a file's name does to a terminal is not done by an error.
+#[test]
+fn names_of_files_are_shown_in_plain_signs() {
+    use tidemill_nf::filter::{FilterFiles, FilterSection};
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("ru\u{202e}les\u{1b}");
+    let section = FilterSection { rules: Some(rules.clone()), ..FilterSection::default() };
+    let error = || FilterFiles::read(&section).unwrap_err().to_string();
+    let place = format!("{}/ru?les?: ", folder.path().display());
+    assert!(error().starts_with(&place), "{}", error());
+    let long = "n".repeat(5000);
+    for (name, says) in [("b\u{202e}ad\u{1b}", "/b?ad?: No such file"), (long.as_str(), "nnn...: ")] {
+        std::fs::write(&rules, format!("table <bad> file \"{name}\"\n")).unwrap();
+        let said = error();
+        assert!(said.starts_with(&place) && said.contains(says), "{said}");
+        assert!(said.len() < 1000 && said.chars().all(tidemill_nf::plain::is_plain), "{said}");
+    }
+}

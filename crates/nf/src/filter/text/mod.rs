@@ -10,7 +10,7 @@ mod set_file;
 mod tests;
 
 pub use cisco::{AclLine, read_acl};
-pub(super) use lex::short;
+pub(super) use lex::{short, shown};
 pub use load::{Format, Load};
 pub use names::{protocol_name, protocol_number};
 pub use parse::read_rules;
