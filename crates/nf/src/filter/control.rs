@@ -443,6 +443,14 @@ impl FilterControl {
         &self.section
     }
 
+    /// The rule file, and those of its tables.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let path = path_of(&self.section);
+        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        let tables = self.file.sets.iter().flat_map(|set| &set.files);
+        std::iter::once(path).chain(tables.map(move |(name, _)| folder.join(name)))
+    }
+
     /// What the configuration says that may not be meant.
     pub fn remarks(&self) -> Vec<String> {
         // What a loss of power leaves of a file, too.
