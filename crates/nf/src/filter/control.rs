@@ -532,15 +532,19 @@ impl FilterControl {
 
     /// What reads all connections, with nothing of this locked meanwhile.
     pub fn exporter(&self) -> Exporter {
-        Exporter { interfaces: self.names.clone(), v4: self.v4.readers(), v6: self.v6.readers() }
+        let all = self.file.sets.iter().zip(&self.sets);
+        let filled = all.filter(|(set, now)| set.is_open() && !now.is_empty());
+        let tables = filled.map(|(set, now)| (set.name.clone(), now.clone())).collect();
+        Exporter { interfaces: self.names.clone(), v4: self.v4.readers(), v6: self.v6.readers(), tables }
     }
 
-    /// Goes on with the connections of an image: those that the rules allow. Before the graph is made.
+    /// Goes on with the tables of an image, of which the rule file says nothing, and with its connections: those that the rules allow. Before the graph is made.
     ///
     /// # Errors
     /// The image is none; workers have begun already.
     pub fn import(&mut self, now_ms: u64, image: &[u8]) -> Result<Taken, FilterError> {
-        let Connections { interfaces, v4, v6 } = Connections::decode(image)?;
+        let Connections { interfaces, v4, v6, tables } = Connections::decode(image)?;
+        self.fill(tables)?;
         let here = |name: &String| self.names.iter().zip(0..).find(|(own, _)| *own == name).map(|(_, n)| n);
         let interfaces: Vec<Option<u16>> = interfaces.iter().map(here).collect();
         let (rules, all) = (self.rules.current(), v4.len() + v6.len());
@@ -548,6 +552,25 @@ impl FilterControl {
         let v6 = self.v6.restore(now_ms, rules, &v6, &interfaces);
         let (Some(v4), Some(v6)) = (v4, v6) else { return Err(FilterError::Begun) };
         Ok(Taken { connections: all - v4 - v6, left_out: v4 + v6 })
+    }
+
+    /// Has in these tables what they say, where the rule file does not.
+    fn fill(&mut self, tables: Vec<(String, AddressSet)>) -> Result<(), FilterError> {
+        let mut sets = self.sets.clone();
+        for (name, addresses) in tables {
+            let mut open = self.file.sets.iter().zip(&mut sets).filter(|(set, _)| set.is_open());
+            if let Some((_, set)) = open.find(|(set, _)| set.name == name) {
+                *set = addresses;
+            }
+        }
+        if sets == self.sets {
+            return Ok(());
+        }
+        let rules = self.rules().with_sets(&sets, &self.domain, self.next_version());
+        let rules = rules.map_err(|error| FilterError::Set(format!("filter.handover: {error}")))?;
+        self.rules.publish(rules);
+        self.sets = sets;
+        Ok(())
     }
 
     /// Puts addresses into a set; returns how many were not there. In a set that has a file or a list they stay until that is read again.
