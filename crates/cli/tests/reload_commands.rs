@@ -52,6 +52,10 @@ fn is_said(folder: &Folder, what: &str) {
 const ROUTER: &str = "version = 1\nrole = \"router\"\n[control]\nsocket = \"s.sock\"\n\
     [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n";
 
+/// A filter by `f.rules`, with a socket.
+const FILTER: &str = "version = 1\nrole = \"filter\"\n[control]\nsocket = \"s.sock\"\n[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n\
+    [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n";
+
 /// Starts a run, and waits until it answers.
 fn answering(folder: &Folder, mut command: Command) -> Running {
     let mut running = Running(command.stdout(Stdio::null()).spawn().unwrap());
@@ -209,11 +213,7 @@ fn a_worker_that_stands_still_is_noticed() {
 #[test]
 fn a_filter_whose_rules_come_slowly() {
     let folder = Folder::new();
-    folder.write(
-        "run.toml",
-        "version = 1\nrole = \"filter\"\n[control]\nsocket = \"s.sock\"\n[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n\
-         [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n",
-    );
+    folder.write("run.toml", FILTER);
     folder.write("f.rules", "pass all\n");
     goes_on_while_a_file_is_slow(&folder, "f.rules", "block all\npass all\n");
 }
@@ -222,11 +222,7 @@ fn a_filter_whose_rules_come_slowly() {
 #[test]
 fn what_is_put_into_a_filters_table_while_files_are_read_is_in_it() {
     let folder = Folder::new();
-    folder.write(
-        "run.toml",
-        "version = 1\nrole = \"filter\"\n[control]\nsocket = \"s.sock\"\n[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n\
-         [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n",
-    );
+    folder.write("run.toml", FILTER);
     folder.write("f.rules", "table <bans> persist\ntable <bad> file \"bad.txt\"\npass all\n");
     folder.write("bad.txt", "192.0.2.1\n");
     let mut command = tidemill(&folder, "run run.toml");
