@@ -13,6 +13,7 @@ fn look(bytes: &[u8]) -> Result<(), ImageError> {
     let again = Connections::decode(&saved).unwrap();
     // Names may end in an empty line, which is none.
     assert_eq!((&again.v4, &again.v6), (&connections.v4, &connections.v6));
+    assert_eq!(again.tables, connections.tables);
     Ok(())
 }
 

@@ -52,6 +52,10 @@ fn is_said(folder: &Folder, what: &str) {
 const ROUTER: &str = "version = 1\nrole = \"router\"\n[control]\nsocket = \"s.sock\"\n\
     [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n";
 
+/// A filter by `f.rules`, with a socket.
+const FILTER: &str = "version = 1\nrole = \"filter\"\n[control]\nsocket = \"s.sock\"\n[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n\
+    [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n";
+
 /// Starts a run, and waits until it answers.
 fn answering(folder: &Folder, mut command: Command) -> Running {
     let mut running = Running(command.stdout(Stdio::null()).spawn().unwrap());
@@ -209,13 +213,53 @@ fn a_worker_that_stands_still_is_noticed() {
 #[test]
 fn a_filter_whose_rules_come_slowly() {
     let folder = Folder::new();
-    folder.write(
-        "run.toml",
-        "version = 1\nrole = \"filter\"\n[control]\nsocket = \"s.sock\"\n[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n\
-         [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n",
-    );
+    folder.write("run.toml", FILTER);
     folder.write("f.rules", "pass all\n");
     goes_on_while_a_file_is_slow(&folder, "f.rules", "block all\npass all\n");
+}
+
+/// Who is banned while files are read, and before, is so afterwards, whatever they say.
+#[test]
+fn what_is_put_into_a_filters_table_while_files_are_read_is_in_it() {
+    let folder = Folder::new();
+    folder.write("run.toml", FILTER);
+    folder.write("f.rules", "table <bans> persist\ntable <bad> file \"bad.txt\"\npass all\n");
+    folder.write("bad.txt", "192.0.2.1\n");
+    let mut command = tidemill(&folder, "run run.toml");
+    command.stderr(Stdio::null());
+    let _running = answering(&folder, command);
+    for table in ["bans", "bad"] {
+        folder.ok(&format!("filter add-to-set {table} 203.0.113.1 --socket s.sock"));
+    }
+    std::fs::remove_file(folder.path("bad.txt")).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path("bad.txt")).status().unwrap().success());
+    let running = |line: &str| {
+        let mut command = tidemill(&folder, line);
+        Running(command.stdout(Stdio::null()).spawn().unwrap())
+    };
+    let mut load = running("filter load --socket s.sock");
+    let mut disk = writing_end(&folder, "bad.txt");
+    let mut adding = ["bans", "bad"]
+        .map(|table| running(&format!("filter add-to-set {table} 203.0.113.2 --socket s.sock")));
+    // It counts at once.
+    let started = Instant::now();
+    let listed = |table: &str| folder.ok(&format!("filter sets {table} --socket s.sock")).out;
+    while ["bans", "bad"].iter().any(|table| !listed(table).contains("203.0.113.2")) {
+        assert!(started.elapsed() < PATIENCE, "{}{}", listed("bans"), listed("bad"));
+    }
+    disk.write_all(b"198.51.100.1\n").unwrap();
+    drop(disk);
+    for child in std::iter::once(&mut load).chain(&mut adding) {
+        assert!(child.0.wait().unwrap().success());
+    }
+    let [bans, bad] = ["bans", "bad"].map(listed);
+    assert!(["203.0.113.1", "203.0.113.2"].iter().all(|host| bans.contains(host)), "{bans}");
+    assert!(["198.51.100.1", "203.0.113.2"].iter().all(|host| bad.contains(host)), "{bad}");
+    assert!(!bad.contains("203.0.113.1"), "the file has been read since: {bad}");
+    folder.write("f.rules", "");
+    let said = folder.ok("filter load --socket s.sock").err;
+    assert!(said.contains("0 rules and 0 tables loaded: version "), "{said}");
+    assert!(said.contains("; filter.rules: has no rules: everything passes"), "{said}");
 }
 
 #[cfg(feature = "lua")]

@@ -509,6 +509,21 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
     let report = books(&folder.ok("run filter.toml --json"));
     let counter = |name: &str| report["filter"][name].as_u64().unwrap();
     assert!(counter("passed") > 1000 && counter("states-made") > 0 && counter("by-state") > 0, "{report}");
+    // What a loss of power leaves of a file is a file of rules, too.
+    folder.write("empty.rules", "# nothing yet\n");
+    folder.write("empty.toml", example.replacen("\"filter.rules\"", "\"empty.rules\"", 1));
+    let said = folder.ok("check empty.toml").err;
+    assert!(said.contains("filter.rules: has no rules: everything passes"), "{said}");
+    assert!(!folder.ok("check filter.toml").err.contains("everything passes"));
+    // An empty list is no image that was lost.
+    folder.write("list.txt", "").write("list.rules", "table <bad> file \"list.txt\"\nblock all\n");
+    let state = example.replacen("[filter]", "[state]\npath = \"list.txt\"\n[filter]", 1);
+    folder.write("list.toml", state.replacen("\"filter.rules\"", "\"list.rules\"", 1));
+    let reads = "list.txt: the filter reads its rules, or a table, from that";
+    folder.fail(&[("check list.toml", 2, reads)]);
+    let ran = folder.run("run list.toml");
+    assert!(ran.code == 2 && ran.err.contains(reads), "{}: {}", ran.code, ran.err);
+    assert_eq!(folder.read("list.txt"), "");
     folder.write("wrong.rules", "block all\npass in on len\n");
     for (from, to, message) in [
         ("\"filter.rules\"", "\"no.rules\"", "no.rules: No such file or directory"),

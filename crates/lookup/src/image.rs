@@ -253,6 +253,14 @@ pub fn is_begun(bytes: &[u8], kind: &str) -> bool {
     bytes.starts_with(&MAGIC) && name.starts_with(&there[..there.len().min(NAME)])
 }
 
+/// The bytes that an image has by its header; `None` if these, [`HEADER`] of them, are none of one.
+pub fn length(header: &[u8]) -> Option<u64> {
+    if !header.starts_with(&MAGIC) {
+        return None;
+    }
+    array(header, 48, "header").ok().map(u64::from_ne_bytes)
+}
+
 impl<'a> Image<'a> {
     /// Checks and opens an image. `bytes` need no alignment.
     ///

@@ -122,6 +122,10 @@ pub fn settings(
             return Err(ConfigError::new(key("port"), what));
         }
         let name = name_of(entry);
+        // Images have a name to a line, as lists do.
+        if name.trim().is_empty() || name.contains(char::is_control) {
+            return Err(ConfigError::new(key("name"), format!("{name:?}: give a name that can be shown")));
+        }
         let base = plain(port, &ports[port], devices);
         let at = match entry.vlan {
             None => port,
@@ -504,6 +508,14 @@ mod tests {
             (
                 "[[interface]]\nport='lan'\nvlan=2\nname='wan'",
                 "interface[0].name: there is another interface \"wan\": rename one",
+            ),
+            (
+                "[[interface]]\nport='lan'\nvlan=2\nname=\"l\\nan\"",
+                "interface[0].name: \"l\\nan\": give a name that can be shown",
+            ),
+            (
+                "[[interface]]\nport='lan'\nvlan=2\nname=' '",
+                "interface[0].name: \" \": give a name that can be shown",
             ),
             ("[router]\nttl=0", "router.ttl: 0 would be dropped by the first router: use 64"),
         ] {

@@ -56,7 +56,7 @@ pub(crate) enum FilterVerb {
     /// Read the file of rules and the files of its tables again: all of it is taken over, or nothing
     #[command(after_help = "Example:\n  tidemill filter load")]
     Load,
-    /// Put addresses into a table, until its files are read again
+    /// Put addresses into a table; if it has a file or a list, until that is read again
     #[command(
         after_help = "Examples:\n  tidemill filter add-to-set bad 192.0.2.1 198.51.100.0/24\n  tidemill filter add-to-set bad --file more.txt"
     )]
@@ -64,7 +64,7 @@ pub(crate) enum FilterVerb {
         #[command(flatten)]
         change: Change,
     },
-    /// Take addresses out of a table, until its files are read again
+    /// Take addresses out of a table; what its file or list says is there again when that is read again
     #[command(after_help = "Example:\n  tidemill filter delete-from-set bad 192.0.2.1")]
     DeleteFromSet {
         #[command(flatten)]

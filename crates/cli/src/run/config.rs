@@ -476,7 +476,7 @@ impl ControlSection {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StateSection {
-    /// The file, relative to this file's folder. One that is there and none of ours is not written over.
+    /// The file, relative to this file's folder. One that is there and none of ours is not written over; a new one is its owner's alone (mode 600).
     pub(crate) path: PathBuf,
     /// Seconds between two images while routes change, 0.1 to 86400; changes through the API are saved within a second. 0:
     /// only when the router stops, and on `tidemill state save`.

@@ -3,9 +3,8 @@
 //! What a box knows of the last seconds before it dies is lost with it: connections that began within `handover_s` seconds. The image is written
 //! beside the file, and moved over it, so that one or the other is there and whole. A file that is there and none of ours is not written over.
 
-use super::router::replace;
 use super::service::{lock, now_ns};
-use super::written::foreign;
+use super::written::{foreign, read_image, remove_left, replace};
 use crate::usage;
 use crate::usage::one_line;
 use anyhow::{Context, Result, bail};
@@ -64,7 +63,8 @@ impl HandoverFile {
     /// Goes on with what the file says, if there is one; what is wrong with it is said, and the role starts without.
     pub(super) fn take<C: HandsOver>(&self, name: &str, control: &mut C) {
         let (path, key, what) = (self.path.display(), C::KEY, C::WHAT);
-        let image = match std::fs::read(&self.path) {
+        remove_left(&self.path, C::KIND);
+        let image = match read_image(&self.path) {
             Ok(image) => image,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => {

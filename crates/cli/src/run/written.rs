@@ -1,8 +1,10 @@
 //! Files that a run writes over: images of its own kind, and nothing else that somebody may have there.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use tidemill_lookup::image;
 
 /// What is larger and has only zeros in it, as a disk's image, is none of ours.
@@ -50,6 +52,85 @@ fn is_lost(path: &Path, bytes: u64) -> bool {
     }
 }
 
+/// Puts `bytes` in the place of a file, as a whole or not at all; nothing else is left, and no other file is written to. Who may read it stays as it was; a new one is
+/// its owner's alone, for it says who talks to whom.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (fresh, mut file) = create_beside(path)?;
+    if let Some(old) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
+        // Where there is no such thing the new one stays its owner's.
+        let _ = file.set_permissions(old.permissions());
+    }
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    drop(file);
+    if let Err(error) = written.and_then(|()| std::fs::rename(&fresh, path)) {
+        // On a full disk it would be in the way. The first fault is the one to be told.
+        let _ = std::fs::remove_file(&fresh);
+        return Err(error);
+    }
+    // The name too must outlast a loss of power.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+/// Makes a file beside this one, of a name that nobody has: no file that is there is opened, and no link followed.
+fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    let mut number = 0_u64;
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}-{number}.new", std::process::id()));
+        let fresh = path.with_file_name(name);
+        match File::options().write(true).create_new(true).mode(0o600).open(&fresh) {
+            // Left by one that was killed while it wrote, or somebody else's.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|file| (fresh, file)),
+        }
+    }
+}
+
+/// Removes what processes that are no more, and had this one's number perhaps, were writing beside this file when they were killed.
+pub(super) fn remove_left(path: &Path, kind: &str) {
+    let (Some(name), Some(folder)) = (path.file_name(), path.parent()) else { return };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    // Who may not look into it, or remove anything there, does without.
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|what| what.is_file());
+        if is_file && is_left(&entry.file_name(), name) && foreign(&entry.path(), kind).is_none() {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether a name is one of those that are made beside `of`, by a process that writes no longer.
+fn is_left(name: &OsStr, of: &OsStr) -> bool {
+    let numbers = || {
+        let rest = name.as_encoded_bytes().strip_prefix(of.as_encoded_bytes())?;
+        let numbers = rest.strip_prefix(b".")?.strip_suffix(b".new")?;
+        let (process, number) = std::str::from_utf8(numbers).ok()?.split_once('-')?;
+        Some((process.parse::<u32>().ok()?, number.parse::<u64>().ok()?))
+    };
+    numbers().is_some_and(|(process, _)| {
+        // We have written nothing yet.
+        process == std::process::id() || !Path::new("/proc").join(process.to_string()).exists()
+    })
+}
+
+/// An image's bytes. One that is longer than it says is not read; of what is no image at all no more than shows that.
+pub(super) fn read_image(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let there = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    (&mut file).take(image::HEADER as u64).read_to_end(&mut bytes)?;
+    let length = image::length(&bytes);
+    if let Some(length) = length.filter(|length| *length < there) {
+        let what = format!("has {there} bytes, and {length} by its header: it is damaged");
+        return Err(io::Error::other(what));
+    }
+    if length.is_some() {
+        file.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +167,100 @@ mod tests {
         assert_eq!(foreign(&link, "nat-sessions"), Some("is a link: name the file that it leads to"));
         let nowhere = folder.path().join("no/file");
         assert_eq!(foreign(&nowhere, "nat-sessions"), None, "it says so when it writes");
+    }
+
+    #[test]
+    fn what_cannot_be_put_in_place_is_not_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        replace(&path, b"1").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"1");
+        // A folder keeps its place.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(replace(&path, b"2").is_err());
+        let names: Vec<_> =
+            folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["state"]);
+    }
+
+    #[test]
+    fn no_other_file_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        // A file beside it is somebody's, whatever its name.
+        std::fs::write(at("state.new"), "rules").unwrap();
+        // Nor is one that has our own next name, or what a link of that name leads to.
+        let (first, _) = create_beside(&at("state")).unwrap();
+        std::fs::write(&first, "theirs").unwrap();
+        let (second, _) = create_beside(&at("state")).unwrap();
+        assert_ne!(first, second);
+        std::fs::remove_file(&second).unwrap();
+        std::fs::write(at("precious"), "precious").unwrap();
+        std::os::unix::fs::symlink(at("precious"), &second).unwrap();
+        replace(&at("state"), b"image").unwrap();
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let all = [&at("state"), &at("state.new"), &first, &at("precious")].map(|path| read(path));
+        assert_eq!(all, ["image", "rules", "theirs", "precious"]);
+        assert!(second.is_symlink() && !at("state").is_symlink());
+    }
+
+    /// Who talks to whom is not for everybody on the machine.
+    #[test]
+    fn who_may_read_a_file_stays_as_it_was() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        replace(&path, b"1").unwrap();
+        assert_eq!(mode(), 0o600, "a new one");
+        for kept in [0o640, 0o604] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(kept)).unwrap();
+            replace(&path, b"2").unwrap();
+            assert_eq!(mode(), kept);
+        }
+    }
+
+    #[test]
+    fn what_killed_processes_leave_stops_nothing_and_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (own, image) = (std::process::id(), ImageBuilder::new("nat-sessions", 1, 32).finish());
+        // Numbers of processes end below 2^22.
+        let mut left: Vec<PathBuf> = (0..150).map(|n| at(&format!("state.{own}-{n}.new"))).collect();
+        left.push(at("state.4194400-0.new"));
+        left.iter().for_each(|path| std::fs::write(path, &image[..40]).unwrap());
+        replace(&at("state"), &image).unwrap();
+        let kept: [(&str, &[u8]); 4] = [
+            ("state.1-0.new", &image),
+            ("state.4194400-x.new", &image),
+            ("other.4194400-0.new", &image),
+            ("state.4194400-1.new", b"somebody's"),
+        ];
+        kept.iter().for_each(|(name, bytes)| std::fs::write(at(name), bytes).unwrap());
+        let link = at("state.4194400-2.new");
+        std::os::unix::fs::symlink(at("state"), &link).unwrap();
+        remove_left(&at("state"), "nat-sessions");
+        assert!(left.iter().all(|path| !path.exists()));
+        assert!(kept.iter().all(|(name, _)| at(name).exists()) && link.is_symlink());
+        assert_eq!(std::fs::read(at("state")).unwrap(), image);
+    }
+
+    #[test]
+    fn an_image_is_read_whole_and_nothing_that_is_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let image = ImageBuilder::new("nat-sessions", 1, 32).finish();
+        for bytes in [&image[..], &image[..50], &image[..20], b""] {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(read_image(&path).unwrap(), bytes);
+        }
+        std::fs::write(&path, &image).unwrap();
+        // Nobody has the memory for that.
+        File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let said = read_image(&path).unwrap_err().to_string();
+        assert!(said.ends_with(&format!(", and {} by its header: it is damaged", image.len())), "{said}");
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read_image(&path).unwrap(), [0; image::HEADER]);
     }
 }

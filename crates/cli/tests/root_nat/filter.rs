@@ -65,9 +65,10 @@ fn real_programs_through_a_filter() {
         assert!(lab.far.enter(|| TcpStream::connect_timeout(&at(ALICE[v6], 80), short)).is_err());
         drop(alices);
 
-        // Who becomes bad is so at once, also in connections that are known; who sends to him is told.
+        // Who becomes bad is so at once, also in connections that are known, and stays so; who sends to him is told.
         client.connect(at(FAR[v6], 53)).unwrap();
         lab.ask(&["filter", "add-to-set", "bad", FAR[v6]]);
+        lab.ask(&["reload"]);
         client.send(b"still there?").unwrap();
         let told = client.recv(&mut buffer).unwrap_err();
         let prohibited = [Errno::HOSTUNREACH, Errno::ACCESS][v6];

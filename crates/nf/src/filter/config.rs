@@ -46,8 +46,8 @@ pub struct FilterSection {
     pub fragment_s: u32,
     /// Lines that each worker logs in a second, of each family. Packets of rules with `log` beyond that are counted only.
     pub log_per_s: u32,
-    /// A file, relative to this file's folder, that answered connections are written to, and read from when the filter starts, so that they go on after a restart or on
-    /// another box that has this configuration and the file, as far as its rules allow them. A link, and one that is there and was not written for this, are refused.
+    /// A file, relative to this file's folder, that answered connections, and tables of which the rule file says only the name, are written to, and read from when the filter starts, so that they go on after a restart or on
+    /// another box that has this configuration and the file, as far as its rules allow them. A link, and one that is there and was not written for this, are refused; a new one is its owner's alone (mode 600).
     pub handover: Option<PathBuf>,
     /// Seconds between two versions of the file `handover`, 1 to 3600; one more is written when the filter stops.
     pub handover_s: u32,

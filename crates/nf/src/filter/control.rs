@@ -11,7 +11,7 @@ use crate::filter::net::Net;
 use crate::filter::rules::{Frame, Hits, Rules};
 use crate::filter::sets::AddressSet;
 use crate::filter::settings::{self, Plan, Times};
-use crate::filter::text::{MOST_BYTES, Network, Place, Rule, RuleError, Ruleset, read_rules, read_set};
+use crate::filter::text::{MOST_BYTES, Network, Place, Rule, RuleError, Ruleset, read_rules, read_set, shown};
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -270,7 +270,7 @@ pub struct Prepared {
 
 /// Reads a file of text whose first wrong byte is named. Zeros are what a loss of power, or a copy that was cut, leaves.
 fn read_text(path: &Path, most: u64) -> Result<String, FilterError> {
-    let file = path.display().to_string();
+    let file = shown(path);
     let io = |error| FilterError::File { file: file.clone(), error };
     let bytes = tidemill_archive::read_whole(path, most).map_err(io)?;
     let wrong = |before: &[u8], what: &str| {
@@ -298,31 +298,31 @@ fn path_of(section: &FilterSection) -> PathBuf {
 
 /// A rule file with its sets. None of the files that it names may be the one that is written for `handover`: an empty list is taken for one of those.
 fn read_files(path: &Path, handover: Option<&Path>) -> Result<(Ruleset, Vec<AddressSet>), FilterError> {
-    let shown = |error| FilterError::Rules { file: path.display().to_string(), error };
+    let wrong = |error| FilterError::Rules { file: shown(path), error };
     let text = read_text(path, MOST_BYTES as u64)?;
-    let mut file = read_rules(&text).map_err(shown)?;
+    let mut file = read_rules(&text).map_err(wrong)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let named = |name: &str, place: Place, most: u64| {
         let path = folder.join(name);
         if handover.is_some_and(|handover| is_same(handover, &path)) {
-            let file = path.display();
-            return Err(shown(place.error(format!(
+            let file = shown(&path);
+            return Err(wrong(place.error(format!(
                 "{file}: is written over as `filter.handover`: name another one here or there"
             ))));
         }
         let text = read_text(&path, most).map_err(|error| match error {
             // Who names it is to blame.
-            FilterError::File { file, error } => shown(place.error(format!("{file}: {error}"))),
+            FilterError::File { file, error } => wrong(place.error(format!("{file}: {error}"))),
             other => other,
         })?;
-        Ok::<_, FilterError>((path.display().to_string(), text))
+        Ok::<_, FilterError>((shown(&path), text))
     };
     let mut loaded = Vec::new();
     for load in &file.loads {
         let (file, text) = named(&load.file, load.place, MOST_BYTES as u64)?;
         loaded.push(load.rules(&text).map_err(|error| FilterError::Rules { file, error })?);
     }
-    file.put_in(loaded).map_err(shown)?;
+    file.put_in(loaded).map_err(wrong)?;
     let mut sets = Vec::new();
     for set in &file.sets {
         let mut networks = set.networks.clone();
@@ -387,8 +387,7 @@ fn make(
         recheck: section.recheck,
         log_per_s: section.log_per_s,
     };
-    Rules::new(file, sets, &frame, version)
-        .map_err(|error| FilterError::Rules { file: path.display().to_string(), error })
+    Rules::new(file, sets, &frame, version).map_err(|error| FilterError::Rules { file: shown(path), error })
 }
 
 impl FilterControl {
@@ -444,6 +443,21 @@ impl FilterControl {
         &self.section
     }
 
+    /// The rule file, and those of its tables.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let path = path_of(&self.section);
+        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        let tables = self.file.sets.iter().flat_map(|set| &set.files);
+        std::iter::once(path).chain(tables.map(move |(name, _)| folder.join(name)))
+    }
+
+    /// What the configuration says that may not be meant.
+    pub fn remarks(&self) -> Vec<String> {
+        // What a loss of power leaves of a file, too.
+        let is_empty = self.rules().list().is_empty();
+        is_empty.then(|| "filter.rules: has no rules: everything passes".into()).into_iter().collect()
+    }
+
     /// Workers.
     pub fn workers(&self) -> usize {
         self.workers
@@ -468,12 +482,17 @@ impl FilterControl {
         Ok(self.rules().version())
     }
 
-    /// Checks a new configuration with its rules against the interfaces that there will be; nothing changes yet.
+    /// Checks a new configuration with its rules against the interfaces that there will be; nothing changes yet. Sets of which the file says nothing have what they have now.
     ///
     /// # Errors
     /// Which key cannot change, or which place of the file is wrong.
     pub fn prepare(&self, files: FilterFiles, interfaces: &Interfaces) -> Result<Prepared, FilterError> {
-        let FilterFiles { section, times, path, file, sets } = files;
+        let FilterFiles { section, times, path, file, mut sets } = files;
+        for (set, addresses) in file.sets.iter().zip(&mut sets).filter(|(set, _)| set.is_open()) {
+            if let Some(now) = self.set(&set.name) {
+                addresses.clone_from(now);
+            }
+        }
         for (key, same) in section.fixed_keys(&self.section) {
             if !same {
                 return Err(FilterError::Restart(key));
@@ -513,15 +532,19 @@ impl FilterControl {
 
     /// What reads all connections, with nothing of this locked meanwhile.
     pub fn exporter(&self) -> Exporter {
-        Exporter { interfaces: self.names.clone(), v4: self.v4.readers(), v6: self.v6.readers() }
+        let all = self.file.sets.iter().zip(&self.sets);
+        let filled = all.filter(|(set, now)| set.is_open() && !now.is_empty());
+        let tables = filled.map(|(set, now)| (set.name.clone(), now.clone())).collect();
+        Exporter { interfaces: self.names.clone(), v4: self.v4.readers(), v6: self.v6.readers(), tables }
     }
 
-    /// Goes on with the connections of an image: those that the rules allow. Before the graph is made.
+    /// Goes on with the tables of an image, of which the rule file says nothing, and with its connections: those that the rules allow. Before the graph is made.
     ///
     /// # Errors
     /// The image is none; workers have begun already.
     pub fn import(&mut self, now_ms: u64, image: &[u8]) -> Result<Taken, FilterError> {
-        let Connections { interfaces, v4, v6 } = Connections::decode(image)?;
+        let Connections { interfaces, v4, v6, tables } = Connections::decode(image)?;
+        self.fill(tables)?;
         let here = |name: &String| self.names.iter().zip(0..).find(|(own, _)| *own == name).map(|(_, n)| n);
         let interfaces: Vec<Option<u16>> = interfaces.iter().map(here).collect();
         let (rules, all) = (self.rules.current(), v4.len() + v6.len());
@@ -531,7 +554,26 @@ impl FilterControl {
         Ok(Taken { connections: all - v4 - v6, left_out: v4 + v6 })
     }
 
-    /// Puts addresses into a set, until its files are read again; returns how many were not there.
+    /// Has in these tables what they say, where the rule file does not.
+    fn fill(&mut self, tables: Vec<(String, AddressSet)>) -> Result<(), FilterError> {
+        let mut sets = self.sets.clone();
+        for (name, addresses) in tables {
+            let mut open = self.file.sets.iter().zip(&mut sets).filter(|(set, _)| set.is_open());
+            if let Some((_, set)) = open.find(|(set, _)| set.name == name) {
+                *set = addresses;
+            }
+        }
+        if sets == self.sets {
+            return Ok(());
+        }
+        let rules = self.rules().with_sets(&sets, &self.domain, self.next_version());
+        let rules = rules.map_err(|error| FilterError::Set(format!("filter.handover: {error}")))?;
+        self.rules.publish(rules);
+        self.sets = sets;
+        Ok(())
+    }
+
+    /// Puts addresses into a set; returns how many were not there. In a set that has a file or a list they stay until that is read again.
     ///
     /// # Errors
     /// There is no such set, or it is `const`.
@@ -539,7 +581,7 @@ impl FilterControl {
         self.change(name, |set| networks.iter().filter(|network| set.add(**network)).count())
     }
 
-    /// Takes addresses out of a set; returns how many were there.
+    /// Takes addresses out of a set; returns how many were there. Those of its file or list are there again when that is read again.
     ///
     /// # Errors
     /// There is no such set, or it is `const`.

@@ -6,6 +6,7 @@
 //! ```text
 //! interfaces   their names, a line each; a connection says by number which it uses
 //! states4      80 bytes each, rising      states6    104 bytes each, rising
+//! tables       those that commands have filled, as text (`image/tables.rs`); left out where there is none
 //!
 //! the key: both ends, protocol, VRF                                2 words (IPv6: 5)
 //! what is left of its life, and what else is known of it           8 words, as in the table (`connection.rs`) without its place among those that wait
@@ -15,9 +16,12 @@
 //! nobody has answered is not in it either: it may come again. Nor is it said whether a connection was picked up or taken over, as far as whoever takes it over has to open its
 //! windows anyway.
 
+mod tables;
+
 use crate::filter::connection::{Connection, Kind, NO_RULE, Words};
 use crate::filter::half::NONE;
 use crate::filter::net::Net;
+use crate::filter::sets::AddressSet;
 use crate::filter::tcp::Tcp;
 use tidemill_flow::flowtable::FlowReader;
 use tidemill_flow::key::Key;
@@ -29,6 +33,7 @@ const VERSION: u32 = 1;
 const INTERFACES: &str = "interfaces";
 const SECTION4: &str = "states4";
 const SECTION6: &str = "states6";
+const TABLES: &str = "tables";
 /// Words of a connection that are kept: all but the last.
 const KEPT: usize = size_of::<Words>() / 8 - 1;
 /// The longest life that a configuration can give, milliseconds.
@@ -51,6 +56,8 @@ pub struct Connections {
     pub v4: Vec<Saved<2>>,
     /// IPv6's.
     pub v6: Vec<Saved<5>>,
+    /// Tables of which the rule file says nothing: name, addresses.
+    pub tables: Vec<(String, AddressSet)>,
 }
 
 /// What was taken over.
@@ -67,11 +74,14 @@ impl Connections {
     pub fn encode(mut self) -> Vec<u8> {
         tidy(&mut self.v4);
         tidy(&mut self.v6);
-        ImageBuilder::new(KIND, VERSION, 32)
+        let image = ImageBuilder::new(KIND, VERSION, 32)
             .section(INTERFACES, self.interfaces.join("\n").into_bytes())
             .section(SECTION4, write(&self.v4))
-            .section(SECTION6, write(&self.v6))
-            .finish()
+            .section(SECTION6, write(&self.v6));
+        match self.tables.is_empty() {
+            true => image.finish(),
+            false => image.section(TABLES, tables::write(&self.tables)).finish(),
+        }
     }
 
     /// From bytes.
@@ -88,7 +98,12 @@ impl Connections {
             read::<u32, 2>(&image, SECTION4, interfaces.len())?,
             read::<u128, 5>(&image, SECTION6, interfaces.len())?,
         );
-        Ok(Connections { interfaces, v4, v6 })
+        let tables = match image.sections().any(|name| name == TABLES) {
+            true => image.section(TABLES)?,
+            false => &[],
+        };
+        let tables = tables::read(tables).map_err(|(at, what)| image.content(TABLES, at, what))?;
+        Ok(Connections { interfaces, v4, v6, tables })
     }
 }
 
@@ -197,17 +212,18 @@ pub struct Exporter {
     pub(crate) interfaces: Vec<String>,
     pub(crate) v4: Vec<FlowReader<2, Words>>,
     pub(crate) v6: Vec<FlowReader<5, Words>>,
+    pub(crate) tables: Vec<(String, AddressSet)>,
 }
 
 impl Exporter {
-    /// All connections that live and were answered, as an [image](crate::filter::image) that another filter, or this one when it starts again, goes on with.
+    /// All connections that live and were answered, and tables, as an [image](crate::filter::image) that another filter, or this one when it starts again, goes on with.
     pub fn export(&self, now_ms: u64) -> Vec<u8> {
-        let interfaces = self.interfaces.clone();
+        let (interfaces, tables) = (self.interfaces.clone(), self.tables.clone());
         let (v4, v6) = (
             saved::<u32, 2>(&self.v4, now_ms, interfaces.len()),
             saved::<u128, 5>(&self.v6, now_ms, interfaces.len()),
         );
-        Connections { interfaces, v4, v6 }.encode()
+        Connections { interfaces, v4, v6, tables }.encode()
     }
 }
 
@@ -239,6 +255,7 @@ mod tests {
     use super::*;
     use crate::filter::control::Half;
     use crate::filter::tcp::{Segment, flag};
+    use crate::filter::text::read_network;
     use crate::filter::{Fate, FilterControl, FilterError, FilterSection, Ways};
     use std::net::Ipv4Addr;
     use tidemill_ip::{Interface, Interfaces};
@@ -352,6 +369,32 @@ mod tests {
         assert!(matches!(begun.import(70_000, &image), Err(FilterError::Begun)));
     }
 
+    /// Who was banned is so there, too, if the rule file there says nothing of the table either.
+    #[test]
+    fn tables_that_commands_have_filled_go_on() {
+        let rules =
+            "table <bans> persist\ntable <list> { 192.0.2.1 }\nblock in quick from <bans>\npass all\n";
+        let mut before = control(1, ["lan", "wan"], rules, 5);
+        let bans = ["10.0.0.1", "198.51.100.0/24", "2001:db8::/32"].map(|text| read_network(text).unwrap());
+        for name in ["bans", "list"] {
+            assert_eq!(before.add_to_set(name, &bans).unwrap(), 3);
+        }
+        let image = before.exporter().export(2000);
+        assert_eq!(Connections::decode(&image).unwrap().encode(), image);
+        let mut after = control(1, ["lan", "wan"], rules, 9);
+        let banned = |port| udp((1, port), (9, 53));
+        assert_eq!(judge(&after, 1000, OUTWARD, &banned(7)), Fate::Passes);
+        after.import(70_000, &image).unwrap();
+        assert_eq!(after.set("bans"), before.set("bans"));
+        assert_eq!(after.set("list").unwrap().len(), 1, "its list says what is in it");
+        assert_ne!(judge(&after, 70_000, OUTWARD, &banned(8)), Fate::Passes);
+        for other in ["table <bans> { }\npass all\n", "table <bans> const\npass all\n", "pass all\n"] {
+            let mut after = control(1, ["lan", "wan"], other, 9);
+            after.import(70_000, &image).unwrap();
+            assert!(after.set("bans").is_none_or(AddressSet::is_empty), "{other}");
+        }
+    }
+
     /// VRFs are numbered as a configuration lists them, and one that comes before moves them all.
     #[test]
     fn a_connection_goes_on_in_the_vrf_that_its_interfaces_are_in() {
@@ -436,7 +479,8 @@ mod tests {
     #[test]
     fn that_it_was_taken_over_before_is_not_handed_on() {
         let interfaces = vec!["lan".to_owned(), "wan".to_owned()];
-        let image = Connections { interfaces, v4: vec![saved_tcp(4000)], v6: Vec::new() }.encode();
+        let v4 = vec![saved_tcp(4000)];
+        let image = Connections { interfaces, v4, ..Connections::default() }.encode();
         let mut control = control(1, ["lan", "wan"], RULES, 5);
         assert_eq!(control.import(1000, &image).unwrap(), Taken { connections: 1, left_out: 0 });
         let again = Connections::decode(&control.exporter().export(2000)).unwrap();
@@ -487,9 +531,8 @@ mod tests {
             let said = as_written(&wrong).unwrap_err().to_string();
             assert!(said.contains(what) && said.contains("section \"states4\""), "{said}");
         }
-        let bytes =
-            Connections { interfaces: vec!["lan".into(), "wan".into()], v4: vec![good], v6: Vec::new() };
-        let bytes = bytes.encode();
+        let interfaces = vec!["lan".into(), "wan".into()];
+        let bytes = Connections { interfaces, v4: vec![good], ..Connections::default() }.encode();
         for at in 0..bytes.len() {
             let mut wrong = bytes.clone();
             wrong[at] ^= 0x10;

@@ -105,8 +105,15 @@ impl Way {
         let Ok(socket) = bind(collector) else { return false };
         if let Err(error) = socket.connect(collector) {
             if is_first || self.is_open {
+                let what = match error.kind() {
+                    // That is what the system says of one, and of what a firewall's rule forbids.
+                    io::ErrorKind::PermissionDenied => {
+                        format!("a broadcast address, where nobody is told, or forbidden here ({error})")
+                    }
+                    _ => error.to_string(),
+                };
                 self.news = Some(format!(
-                    "warning: ipfix.collector: {collector}: {error}: a route is looked for every second, and flows are counted as unsent until there is one"
+                    "warning: ipfix.collector: {collector}: {what}: a route is looked for every second, and flows are counted as unsent until there is one"
                 ));
             }
             self.is_open = false;
@@ -329,7 +336,8 @@ mod tests {
         let mut way = Way::new(NOWHERE.parse().unwrap()).unwrap();
         way.ask(5000);
         let news = way.news.take().unwrap();
-        assert!(news.starts_with("warning: ipfix.collector: 127.255.255.255:4739: "), "{news}");
+        let what = "a broadcast address, where nobody is told, or forbidden here (";
+        assert!(news.starts_with(&format!("warning: ipfix.collector: {NOWHERE}: {what}")), "{news}");
         assert_eq!(way.send(b"lost").unwrap_err().kind(), io::ErrorKind::NotConnected);
         way.ask(6000);
         assert_eq!(way.news, None, "once is enough");

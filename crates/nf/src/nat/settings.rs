@@ -155,6 +155,11 @@ impl<A: Copy + Into<u128>> Deterministic<A> {
         (block < self.each && host < self.hosts).then_some(host)
     }
 
+    /// The first address of the first host, and the last one of the last.
+    pub fn bounds(&self) -> [u128; 2] {
+        [self.address_of(0), self.address_of(self.hosts - 1) | ((1_u128 << self.own_bits) - 1)]
+    }
+
     /// The first address of an inside host, by its number.
     pub fn address_of(&self, number: u32) -> u128 {
         self.first.into() + (u128::from(number) << self.own_bits)
@@ -223,6 +228,8 @@ pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Che
     let (pool4, pool6) = pool(section)?;
     let (v4, v6) = (plan::<u32, 1, 2, 4>(section, pool4)?, plan::<u128, 3, 5, 5>(section, pool6)?);
     are_inside(section, interfaces, &inside, &outside)?;
+    is_no_link_outside(interfaces, &inside, &outside, v4.as_ref())?;
+    is_no_link_outside(interfaces, &inside, &outside, v6.as_ref())?;
     let owner = |address: IpAddr| match interfaces.iter().find(|interface| interface.has(address)) {
         None => Ok(Whose::Pool),
         Some(interface) if interface.owner == Owner::Us => Ok(Whose::Ours),
@@ -279,8 +286,8 @@ fn near<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T
         }
     }
     if let Some(rule) = plan.deterministic {
-        let last = rule.address_of(rule.hosts - 1) | ((1_u128 << rule.own_bits) - 1);
-        networks.push((rule.address_of(0), last, true));
+        let [first, last] = rule.bounds();
+        networks.push((first, last, true));
     }
     let fixed = plan.fixed.iter().map(|(_, inside, _)| inside.address);
     let hosts = fixed.chain(plan.whole.iter().map(|(_, host)| *host)).map(Into::<u128>::into);
@@ -336,6 +343,38 @@ fn are_inside(
         }
     }
     Ok(())
+}
+
+/// Whose ports are computed is inside: on a link outside nobody could answer, for [`near`] has the narrower network count.
+fn is_no_link_outside<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize>(
+    interfaces: &Interfaces,
+    inside: &[bool],
+    outside: &[bool],
+    plan: Option<&Plan<A>>,
+) -> Result<(), NatError> {
+    let Some(rule) = plan.and_then(|plan| plan.deterministic) else { return Ok(()) };
+    let bounds = rule.bounds();
+    let around =
+        [outside, inside].map(|side| link_around::<A, E, S, T>(interfaces, side, bounds).map(|i| &i.name));
+    let [Some(name), None] = around else { return Ok(()) };
+    let [first, last] = bounds.map(|bits| A::of_bits(bits).ip());
+    let what = format!(
+        "{first} to {last} is on the link of interface {name:?}, which is outside: give inside hosts' prefix"
+    );
+    Err(NatError::config("deterministic.inside", what))
+}
+
+/// An interface of this side with a link that has all these addresses.
+fn link_around<'a, A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    interfaces: &'a Interfaces,
+    side: &[bool],
+    [first, last]: [u128; 2],
+) -> Option<&'a Interface> {
+    let has = |interface: &Interface| {
+        links::<A, E, S, T>(interface).iter().any(|[_, from, to]| *from <= first && last <= *to)
+    };
+    let mut all = interfaces.iter().zip(side);
+    all.find(|(interface, side)| **side && has(interface)).map(|(interface, _)| interface)
 }
 
 /// Hosts of two VRFs may have the same address, and what tells them apart is gone outside.
@@ -627,6 +666,15 @@ fn deterministic<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize
     if length > host_length || host_length - length > 24 {
         let (least, of) = (host_length - 24, if A::V6 { " (host_length6 - 24 to host_length6)" } else { "" });
         return Err(wrong("inside", format!("{text}: give a prefix of length {least} to {host_length}{of}")));
+    }
+    let last = first | ((1_u128 << (bits - length)) - 1);
+    if let Some(why) = [first, last].into_iter().find_map(|end| unfit(A::of_bits(end).ip())) {
+        return Err(wrong("inside", format!("{text}: {why} is no host's: give inside hosts' prefix")));
+    }
+    if let Some(own) = pool.iter().find(|own| (first..=last).contains(&Into::<u128>::into(**own))) {
+        let what =
+            format!("{text}: has {} of nat.pool, which is outside: give inside hosts' prefix", own.ip());
+        return Err(wrong("inside", what));
     }
     if !whole.is_empty() {
         let what =

@@ -361,15 +361,20 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         slot.is_some_and(|slot| self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms)
     }
 
-    /// Whether what looks like `outside` has a session with this remote endpoint now.
-    pub(crate) fn has_session_as(
+    /// Whether what looks like `outside` has asked `remote`: has a session with it, or has sent to its address, which the filter remembers.
+    pub(crate) fn has_asked(
         &self,
         now_ms: u64,
         proto: Proto,
         outside: Endpoint<A>,
         remote: Endpoint<A>,
     ) -> bool {
-        self.find_outside(proto, outside).is_some_and(|mapping| self.has_session(now_ms, mapping, remote))
+        self.find_outside(proto, outside).is_some_and(|mapping| {
+            let Mapping { sort, kept, .. } = self.mappings[mapping as usize];
+            let remembers = self.plan.filtering == Filtering::AddressDependent && sort == Sort::Dynamic;
+            self.has_session(now_ms, mapping, remote)
+                || (remembers && kept > 0 && self.is_allowed(mapping, sort, remote))
+        })
     }
 
     /// Whose packet to `remote` it was that left looking like `outside`; `None` if none can have.

@@ -367,13 +367,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
     }
 
-    /// Whether a packet from outside begins nothing, so that it may have an address which seems to be inside: a route may have led there.
+    /// Whether a packet from outside comes from one who was asked, so that it may have an address which seems to be inside: a route has led there.
     fn may_come_from_near(&self, now: &Now<'_>, header: &Header<A>, upper: Upper) -> bool {
         match upper {
             Upper::Piece(piece, from, to) => {
                 let outside = Endpoint { address: header.destination, port: to };
                 let remote = Endpoint { address: header.source, port: remote_port(piece, from) };
-                self.state.has_session_as(now.ms, piece.proto(), outside, remote)
+                self.state.has_asked(now.ms, piece.proto(), outside, remote)
             }
             // Nobody's question, and routers on their way may have private addresses that are somebody's here, too.
             Upper::Error => true,
@@ -661,8 +661,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 
     /// A protocol without ports: only a host that has a whole address can be told by it.
     fn without_ports(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8], header: &Header<A>) -> Fate {
-        // Those whose checksums cover the addresses: UDP-Lite, DCCP.
-        let covered = matches!(header.protocol.0, 136 | 33);
+        // Those whose checksums cover the addresses: DCCP, AH, UDP-Lite, HIP; over IPv6 OSPF, PIM, VRRP and Mobility, too.
+        let covered = matches!(header.protocol.0, 33 | 51 | 136 | 139)
+            || (A::V6 && matches!(header.protocol.0, 89 | 103 | 112 | 135));
         let out = self.state.statics().address_of(header.source);
         let into = self.state.statics().host_of(header.destination);
         let (source, destination) = match way {

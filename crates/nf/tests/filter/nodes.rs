@@ -258,6 +258,20 @@ fn fragments_pass_while_a_neighbor_is_asked_for() {
     assert_eq!(out, pieces);
 }
 
+/// A first fragment that overlaps refuses its packet: those that wait for it go at once, and not when their time is over.
+#[test]
+fn what_waits_for_a_packet_that_is_refused_is_dropped_with_it() {
+    let long = tidemill_nf::filter::tcp::Segment { len: 100, ..segment(SYN, 1, 0) };
+    let whole = packet(ip("10.0.0.5"), ip("192.0.2.1"), Body::Tcp(4000, 80, long));
+    let (pieces, larger) = (fragments(&whole, 48, 1), fragments(&whole, 56, 1));
+    let sent = vec![(1, pieces[1].clone()), (2, pieces[2].clone()), (3, larger[0].clone())];
+    let (outcome, out, control) = run(RULES, vec![sent]);
+    let ledger = outcome.snapshot.ledger();
+    assert_eq!((out.len(), ledger.held), (0, 0), "{ledger:?}");
+    assert_eq!(ledger.dropped_for(DropReason::FilterFragmentRefused), 3, "{ledger:?}");
+    assert_eq!(control.counters().get(Counter::FragmentsHeld), 2);
+}
+
 /// One host's lone fragments push out each other, and nobody else's that come before their first one.
 #[test]
 fn fragments_that_wait_pass_in_a_flood_of_lone_ones() {

@@ -119,6 +119,24 @@ both! {
         assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched));
     }
 
+    /// Their checksums would be wrong, and they would be lost at the other end in silence.
+    fn protocols_whose_checksums_cover_addresses_are_refused<A>() {
+        let (server, public, remote) = (A::inside(5), A::pool(2), A::remote(1));
+        let mut plan = plan::<A, E, S, T>(2);
+        plan.whole = vec![(public, server)];
+        let mut lab = Lab::new(plan);
+        let refused: &[u8] = if A::V6 { &[33, 89, 103, 112, 135, 136, 139] } else { &[33, 51, 136, 139] };
+        let good: &[u8] = if A::V6 { &[47, 50] } else { &[47, 50, 89, 103] };
+        let lost = Fate::Drop(DropReason::NatProtocol);
+        for (protocols, fate) in [(refused, lost), (good, Fate::Translated)] {
+            for protocol in protocols.iter().map(|number| tidemill_wire::Protocol(*number)) {
+                let (out, into) = (ip(server, remote, protocol, b"anything"), ip(remote, public, protocol, b"anything"));
+                assert_eq!(lab.send(Way::Leaving, &out).0, fate, "{protocol:?}");
+                assert_eq!(lab.send(Way::ToPool, &into).0, fate, "{protocol:?}");
+            }
+        }
+    }
+
     fn who_is_outside_keeps_nothing_that_nobody_inside_answers<A>() {
         let (inside, remote, caller) = (end(A::inside(1), 4000), end(A::remote(1), 80), end(A::remote(2), 99));
         for is_reset in [false, true] {

@@ -246,10 +246,41 @@ fn answers_of_one_near<A: Net<E, S, T>, const E: usize, const S: usize, const T:
     }
 }
 
+/// Where the filter remembers whom somebody has sent to, such a one may answer from another port, as TFTP's servers do; another one begins nothing.
+fn answers_from_another_port<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>() {
+    let mut plan = plan::<A, E, S, T>(1);
+    plan.filtering = Filtering::AddressDependent;
+    plan.fragments = 1024;
+    let (remote, other, payload) = (end(A::remote(1), 69), end(A::remote(1), 2000), [7_u8; 100]);
+    for workers in 1..=3 {
+        let mut all = Workers::new(&plan, workers);
+        all.near = vec![(A::remote(1).into(), true), (A::remote(2).into(), true)];
+        for host in 1..=12 {
+            let inside = end(A::inside(host), 4000);
+            assert_eq!(all.come(0, Way::Leaving, &udp(inside, remote, b"")), Fate::Translated);
+            let (looks, _) = all.passed();
+            for arrives in 0..workers {
+                assert_eq!(all.come(arrives, Way::ToPool, &udp(other, looks, b"")), Fate::Translated);
+                assert_eq!(all.passed(), (other, inside));
+                let ident = u16::from(host) * 10 + arrives as u16;
+                for piece in fragments::<A, E, S, T>(&udp(other, looks, &payload), 48, ident) {
+                    all.come(arrives, Way::ToPool, &piece);
+                }
+                let whole = joined::<A, E, S, T>(&std::mem::take(&mut all.out));
+                assert_eq!(ends::<A, E, S, T>(&whole), (other, inside));
+                let fate = all.come(arrives, Way::ToPool, &udp(end(A::remote(2), 69), looks, b""));
+                assert_eq!(fate, Fate::Drop(DropReason::MartianSource));
+            }
+        }
+    }
+}
+
 #[test]
 fn who_seems_to_be_near_answers_at_any_worker() {
     answers_of_one_near::<u32, 1, 2, 4>();
     answers_of_one_near::<u128, 3, 5, 5>();
+    answers_from_another_port::<u32, 1, 2, 4>();
+    answers_from_another_port::<u128, 3, 5, 5>();
 }
 
 #[test]

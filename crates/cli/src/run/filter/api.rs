@@ -3,7 +3,7 @@
 use super::Filter;
 use crate::run::service::{lock, now_ns};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 use tidemill_control::schema::Done;
 use tidemill_control::schema::filter::{self, path};
 use tidemill_control::{ApiError, Registry, Request};
@@ -73,7 +73,9 @@ fn load(role: &Filter) -> Result<Done, ApiError> {
     let version = role.load(&section).map_err(|error| wrong(&error))?;
     let control = lock(&role.control);
     let (rules, sets) = (control.rules().list().len(), control.set_list().len());
-    Ok(Done::from(format!("{rules} rules and {sets} tables loaded: version {version}")))
+    let mut said = vec![format!("{rules} rules and {sets} tables loaded: version {version}")];
+    said.extend(control.remarks());
+    Ok(Done::from(said.join("; ")))
 }
 
 fn state(line: &Line) -> filter::State {
@@ -151,13 +153,26 @@ fn change(role: &Filter, change: &filter::SetChange, more: bool) -> Result<Done,
     if networks.is_empty() {
         return Err(ApiError::bad_request("addresses: give an address or a prefix"));
     }
-    let mut control = lock(&role.control);
     let name = &change.name;
-    let (changed, said) = match more {
-        true => (control.add_to_set(name, &networks), "new in"),
-        false => (control.delete_from_set(name, &networks), "gone from"),
+    let once = || {
+        let mut control = lock(&role.control);
+        let changed = match more {
+            true => control.add_to_set(name, &networks),
+            false => control.delete_from_set(name, &networks),
+        };
+        changed.map_err(|error| wrong(&error))
     };
-    let changed = changed.map_err(|error| wrong(&error))?;
+    let changed = match role.loading.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            // It counts at once; and again for the files that are being read meanwhile, which may be of before.
+            let changed = once()?;
+            let _one = lock(&role.loading);
+            once()?;
+            changed
+        }
+        _one => once()?,
+    };
+    let said = if more { "new in" } else { "gone from" };
     Ok(Done::from(format!("{changed} of {} {said} <{name}>", networks.len())))
 }
 

@@ -58,6 +58,8 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
             false => FilterControl::new(&section, interfaces, workers, domain),
         };
         let mut filter = made.map_err(|error| mistake(name, &error))?;
+        check_state(config, name, &filter)?;
+        remark(name, &filter);
         let handover = HandoverFile::new(section.handover.as_ref(), section.handover_s);
         match &handover {
             Some(_) if repeatable => {
@@ -85,6 +87,8 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let interfaces = &control.settings().interfaces;
     let filter =
         FilterControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
+    check_state(config, name, &filter)?;
+    remark(name, &filter);
     let mut graph = tidemill_router::graph(&control);
     FilterPart::splice(&mut graph, &filter, &control);
     router::check_flowspec(&mut graph, config, &domain, &control);
@@ -97,6 +101,24 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         sets.len()
     );
     Ok((graph, said))
+}
+
+/// Refuses a state file that rules or a table are read from: an empty one is taken for an image that was lost.
+fn check_state(config: &Config, name: &str, filter: &FilterControl) -> Result<()> {
+    let Some(state) = config.state.as_ref().and_then(|state| state.path.canonicalize().ok()) else {
+        return Ok(());
+    };
+    match filter.files().find(|file| file.canonicalize().is_ok_and(|file| file == state)) {
+        Some(file) => Err(usage(format!(
+            "{name}: state.path: {}: the filter reads its rules, or a table, from that: name another one",
+            file.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn remark(name: &str, filter: &FilterControl) {
+    filter.remarks().iter().for_each(|remark| eprintln!("tidemill: {name}: {remark}"));
 }
 
 impl HandsOver for FilterControl {
@@ -164,6 +186,10 @@ impl Part for FilterPart {
 
     fn interfaces(control: &mut FilterControl, interfaces: &Interfaces) -> Result<(), String> {
         control.interfaces(interfaces).map_err(|error| error.to_string())
+    }
+
+    fn remarks(control: &FilterControl, _interfaces: &Interfaces) -> Vec<String> {
+        control.remarks()
     }
 
     fn poll(control: &mut FilterControl) {

@@ -14,14 +14,12 @@
 use super::{Router, routes};
 use crate::run::config::{Config, StateSection};
 use crate::run::service::{lock, system_ns};
-use crate::run::written::foreign;
+use crate::run::written::{foreign, read_image, remove_left, replace};
 use crate::usage;
 use crate::usage::one_line;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,6 +118,7 @@ pub(crate) fn start(config: &Config, text: &str) -> Result<Start> {
     // Before they are read: who writes to them meanwhile is noticed the next time.
     let now = Origin::of(config, text);
     let image = config.state.as_ref().and_then(|section| {
+        remove_left(&section.path, KIND);
         let path = section.path.display();
         read(&section.path).unwrap_or_else(|error| {
             eprintln!("tidemill: warning: state image {path}: {}: starting without it", one_line(&error));
@@ -190,7 +189,7 @@ fn read(path: &Path) -> Result<Option<(State, Origin)>> {
         Ok(data) if !data.is_file() => bail!("this is no file"),
         Ok(_) => {}
     }
-    let state = State::decode(&std::fs::read(path)?)?;
+    let state = State::decode(&read_image(path)?)?;
     let origin = serde_json::from_slice(&state.origin).context("section \"origin\"")?;
     Ok(Some((state, origin)))
 }
@@ -323,36 +322,6 @@ impl StateFile {
     }
 }
 
-/// Puts `bytes` in the place of a file, as a whole or not at all; nothing else is left, and no other file is written to.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let (fresh, mut file) = create_beside(path)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    drop(file);
-    if let Err(error) = written.and_then(|()| std::fs::rename(&fresh, path)) {
-        // On a full disk it would be in the way. The first fault is the one to be told.
-        let _ = std::fs::remove_file(&fresh);
-        return Err(error);
-    }
-    // The name too must outlast a loss of power.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
-}
-
-/// Makes a file beside this one, of a name that nobody has: no file that is there is opened, and no link followed.
-fn create_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
-    let mut number = 0;
-    loop {
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}-{number}.new", std::process::id()));
-        let fresh = path.with_file_name(name);
-        match File::options().write(true).create_new(true).open(&fresh) {
-            // Left by one that was killed while it wrote, or somebody else's.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 100 => number += 1,
-            made => return made.map(|file| (fresh, file)),
-        }
-    }
-}
-
 impl Router {
     /// After a start from the image: reads files that have changed, and finds the place in the updates.
     pub(crate) fn catch_up(&self, config: &Config, newer: Option<Origin>, done: &AtomicBool) {
@@ -404,44 +373,8 @@ fn renamed<A: Address>(rib: &Rib<A>, ours: &HashMap<Label, Label>) -> Rib<A> {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, create_beside, replace};
+    use super::check;
     use crate::run::config::StateSection;
-
-    #[test]
-    fn what_cannot_be_put_in_place_is_not_left() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state");
-        replace(&path, b"1").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"1");
-        // A folder keeps its place.
-        std::fs::remove_file(&path).unwrap();
-        std::fs::create_dir(&path).unwrap();
-        assert!(replace(&path, b"2").is_err());
-        let names: Vec<_> =
-            folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["state"]);
-    }
-
-    #[test]
-    fn no_other_file_is_written_to() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        // A file beside it is somebody's, whatever its name.
-        std::fs::write(at("state.new"), "rules").unwrap();
-        // Nor is one that has our own next name, or what a link of that name leads to.
-        let (first, _) = create_beside(&at("state")).unwrap();
-        std::fs::write(&first, "theirs").unwrap();
-        let (second, _) = create_beside(&at("state")).unwrap();
-        assert_ne!(first, second);
-        std::fs::remove_file(&second).unwrap();
-        std::fs::write(at("precious"), "precious").unwrap();
-        std::os::unix::fs::symlink(at("precious"), &second).unwrap();
-        replace(&at("state"), b"image").unwrap();
-        let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap();
-        let all = [&at("state"), &at("state.new"), &first, &at("precious")].map(|path| read(path));
-        assert_eq!(all, ["image", "rules", "theirs", "precious"]);
-        assert!(second.is_symlink() && !at("state").is_symlink());
-    }
 
     #[test]
     fn what_is_not_ours_to_write_is_refused() {

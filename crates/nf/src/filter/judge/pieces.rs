@@ -52,7 +52,13 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         let whole = packet::<A, W>((read.source, read.destination), read.protocol, piece.ident, read.vrf);
         let met = self.fragments.meet(now_ms, rules.times.fragment_ms, whole, start..end, piece.more);
         match met {
-            (_, Known::Refused) => REFUSED,
+            (token, Known::Refused) => {
+                // Those that have waited need not any longer.
+                if self.fragments.take_waiting(token) {
+                    self.settled = Some(token);
+                }
+                REFUSED
+            }
             (token, _) if start == 0 => {
                 let fate = self.whole(place, now_ms, rules, ways, read, ip);
                 let known = match fate {

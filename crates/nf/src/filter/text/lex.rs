@@ -2,6 +2,7 @@
 
 use super::RuleError;
 use crate::plain::is_plain;
+use std::path::Path;
 
 /// What a token is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +46,18 @@ impl Token {
 
 /// The beginning of what may be long; on one line.
 pub(in crate::filter) fn short(text: &str) -> String {
+    beginning(text, 40)
+}
+
+/// A file's name, which may have anything in it.
+pub(in crate::filter) fn shown(path: &Path) -> String {
+    beginning(&path.display().to_string(), 255)
+}
+
+fn beginning(text: &str, most: usize) -> String {
     let plain = |c: char| if is_plain(c) { c } else { '?' };
-    let mut short: String = text.chars().take(40).map(plain).collect();
-    if text.chars().nth(40).is_some() {
+    let mut short: String = text.chars().take(most).map(plain).collect();
+    if text.chars().nth(most).is_some() {
         short.push_str("...");
     }
     short

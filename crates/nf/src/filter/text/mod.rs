@@ -10,7 +10,7 @@ mod set_file;
 mod tests;
 
 pub use cisco::{AclLine, read_acl};
-pub(super) use lex::short;
+pub(super) use lex::{short, shown};
 pub use load::{Format, Load};
 pub use names::{protocol_name, protocol_number};
 pub use parse::read_rules;
@@ -188,8 +188,17 @@ pub struct Set {
     pub is_const: bool,
     /// Files to read it from.
     pub files: Vec<(String, Place)>,
-    /// What the rule file itself says.
+    /// Whether the rule file has a list of it, be it empty.
+    pub has_list: bool,
+    /// What that list says.
     pub networks: Vec<Network>,
+}
+
+impl Set {
+    /// Whether commands alone say what is in it, so that it stays when rules are loaded, as in pf.
+    pub(crate) fn is_open(&self) -> bool {
+        self.files.is_empty() && !self.has_list && !self.is_const
+    }
 }
 
 /// A rule file.

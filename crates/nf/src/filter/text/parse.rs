@@ -360,6 +360,7 @@ impl File {
                     .push((path.clone(), Place { line: file.line, column: file.column }));
             } else if matches!(line.peek().kind, Kind::Sign("{")) {
                 line.take_sign("{");
+                self.set.sets[number].has_list = true;
                 loop {
                     while line.take_sign(",") {}
                     if line.take_sign("}") {

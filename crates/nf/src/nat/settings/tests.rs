@@ -197,6 +197,41 @@ fn deterministic_ports_have_to_suffice() {
     }
 }
 
+/// Each of these would have been good, and those outside would be nobody whom one could talk to.
+#[test]
+fn deterministic_hosts_are_inside() {
+    let base = BASE.replace("\"192.0.2.1\"", "\"203.0.113.0/24\", \"2001:db8:1::/120\"");
+    let with = |inside: &str| {
+        let section = format!("[deterministic]\nhost_length6 = 64\ninside = \"{inside}\"\nports_per_host = 2\n");
+        said(&format!("{base}{section}"))
+    };
+    for inside in ["10.7.0.0/24", "10.7.0.0/28", "100.64.0.0/12", "192.0.0.0/16", "2001:db8:2::/60"] {
+        assert_eq!(with(inside), "", "a link outside may lie within");
+    }
+    for (inside, what) in [
+        ("127.0.0.0/16", "127.0.0.0/16: a loopback address is no host's"),
+        ("224.0.0.0/16", "224.0.0.0/16: a multicast address is no host's"),
+        ("0.0.0.0/16", "0.0.0.0/16: the unspecified address is no host's"),
+        ("0.1.0.0/16", "0.1.0.0/16: a reserved address is no host's"),
+        ("250.0.0.0/16", "250.0.0.0/16: a reserved address is no host's"),
+        ("fe80::/60", "fe80::/60: a link-local address is no host's"),
+        ("ff02::/60", "ff02::/60: a multicast address is no host's"),
+        ("::/60", "::/60: the unspecified address is no host's"),
+        ("203.0.0.0/16", "203.0.0.0/16: has 203.0.113.0 of nat.pool, which is outside"),
+        ("2001:db8:1::/60", "2001:db8:1::/60: has 2001:db8:1:: of nat.pool, which is outside"),
+        ("192.0.2.0/24", "192.0.2.0 to 192.0.2.255 is on the link of interface \"wan\", which is outside"),
+        ("192.0.2.8/30", "192.0.2.8 to 192.0.2.11 is on the link of interface \"wan\", which is outside"),
+        (
+            "2001:db8::/64",
+            "2001:db8:: to 2001:db8::ffff:ffff:ffff:ffff is on the link of interface \"wan\", which is",
+        ),
+    ] {
+        let said = with(inside);
+        assert!(said.starts_with(&format!("nat.deterministic.inside: {what}")), "{inside}: {said}");
+        assert!(said.ends_with(": give inside hosts' prefix"), "{said}");
+    }
+}
+
 #[test]
 fn deterministic_ports_of_both_families() {
     let base = BASE.replace("\"192.0.2.1\"", "\"192.0.2.1\", \"2001:db8:1::/126\"");
