@@ -11,7 +11,9 @@ use crate::filter::net::Net;
 use crate::filter::rules::{Frame, Hits, Rules};
 use crate::filter::sets::AddressSet;
 use crate::filter::settings::{self, Plan, Times};
-use crate::filter::text::{MOST_BYTES, Network, Place, Rule, RuleError, Ruleset, read_rules, read_set, shown};
+use crate::filter::text::{
+    MOST_BYTES, Network, Place, Rule, RuleError, Ruleset, read_rules, read_set, shown,
+};
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};

@@ -29,8 +29,8 @@ pub(super) use offload::{
 };
 use routes::{State, UpdateFeed};
 use serde_json::json;
-use state::{Origin, Start, StateFile};
 pub(super) use state::check as check_state;
+use state::{Origin, Start, StateFile};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;

@@ -202,7 +202,8 @@ fn deterministic_ports_have_to_suffice() {
 fn deterministic_hosts_are_inside() {
     let base = BASE.replace("\"192.0.2.1\"", "\"203.0.113.0/24\", \"2001:db8:1::/120\"");
     let with = |inside: &str| {
-        let section = format!("[deterministic]\nhost_length6 = 64\ninside = \"{inside}\"\nports_per_host = 2\n");
+        let section =
+            format!("[deterministic]\nhost_length6 = 64\ninside = \"{inside}\"\nports_per_host = 2\n");
         said(&format!("{base}{section}"))
     };
     for inside in ["10.7.0.0/24", "10.7.0.0/28", "100.64.0.0/12", "192.0.0.0/16", "2001:db8:2::/60"] {
