@@ -206,6 +206,44 @@ fn memory_that_is_only_unused_is_collected() {
     assert_eq!(place.around.counts.shown().rebuilt, 0);
 }
 
+/// A number takes 16 bytes: a list of so many MiB.
+fn keeps(mib: f64) -> String {
+    format!(
+        "kept = table.create({}, 1)\nfunction decide(q) return granted {{ rate = 1 }} end",
+        mib * 65_536.0
+    )
+}
+
+#[test]
+fn a_script_that_leaves_no_room_to_work_in_is_refused() {
+    let place = Place::default();
+    let error = place.script(&keeps(6.5), "memory_mib = 8").map(drop).unwrap_err().to_string();
+    assert!(
+        error.starts_with("test.lua: keeps ") && error.contains("raise grantor.policy.memory_mib"),
+        "{error}"
+    );
+    assert!(!error.contains('\n'), "{error}");
+    let mut engine = place.script(&keeps(5.0), "memory_mib = 8").unwrap();
+    for now_ns in 0..100 {
+        assert_eq!(decide(&mut engine, now_ns, &[question(1)])[0].decision, AT_FIRST);
+    }
+    assert_eq!((place.around.counts.shown().rebuilt, place.lines()), (0, vec![]));
+}
+
+/// Nothing has failed, so nothing else tells of it.
+#[test]
+fn a_state_that_is_spent_without_a_failure_is_told() {
+    let place = Place::default();
+    let script = "kept = {}\nfunction decide(q) table.insert(kept, table.create(65536, 1)) return granted { rate = 1 } end";
+    let mut engine = place.script(script, "memory_mib = 8").unwrap();
+    for now_ns in 0..8 {
+        assert_eq!(decide(&mut engine, now_ns, &[question(1)])[0].decision, AT_FIRST);
+    }
+    let told =
+        "policy: test.lua: keeps more than three quarters of its memory: its state is made anew (memory)";
+    assert_eq!((place.around.counts.shown().rebuilt, place.lines()), (1, vec![told.to_owned()]));
+}
+
 #[test]
 fn failures_are_told_once_per_interval_for_all_engines() {
     let place = Place::default();

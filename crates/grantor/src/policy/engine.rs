@@ -152,6 +152,12 @@ impl Engine {
         });
         if went.spent {
             self.state = None;
+            // Where a question has failed that is told already. A script may come to this without.
+            let what = format!(
+                "{}: keeps more than three quarters of its memory: its state is made anew",
+                policy.name
+            );
+            around.failed(now_ns, Failure::Memory, 0, &what, policy.log_every_ns);
         }
         let merged = questions.len() - self.merged.len();
         self.around.counts.batch(questions.len(), merged, went.calls);

@@ -12,7 +12,7 @@
 //!   long again for those behind a question at which it was up. What works in C between two steps is bounded by the lengths that the prelude
 //!   allows and by the memory: some ten milliseconds at worst.
 //! - **Errors isolated**: a question whose call fails gets the fail-safe, those before and behind it their answers. After a memory error unused
-//!   memory is collected; if that does not help, the state is made anew with the next batch (not before ten times as long as that took the
+//!   memory is collected, and behind a batch that has used much; if less than a quarter is free then, the state is made anew with the next batch (not before ten times as long as that took the
 //!   last time, a second at most: until then nobody is judged), and what the script remembered is gone, but for the maps that it keeps.
 //! - **Logged** once per interval for all workers together, with the script's line.
 //! - **Reload**: a [`Policy`] is read and an [`Engine`] made beside the old one; [`Handle::replace`](crate::Handle::replace) swaps it in between two

@@ -167,6 +167,14 @@ impl State {
         state.signature = declared.signature.unwrap_or(Signature::ALL);
         state.fields = std::mem::take(&mut declared.fields);
         state.maps = std::mem::take(&mut declared.maps);
+        // Else each batch would spend the state.
+        if !state.collected() {
+            let [kept, most] = [state.kept, state.memory].map(|bytes| bytes as f64 / f64::from(1 << 20));
+            return Err(PolicyError::Script(format!(
+                "{}: keeps {kept:.1} of its {most} MiB when it has loaded, and three quarters is the most: raise grantor.policy.memory_mib, or read lists by lpm()",
+                policy.name
+            )));
+        }
         Ok(state)
     }
 
@@ -312,7 +320,7 @@ impl State {
         went
     }
 
-    /// Takes back what is not used any more; whether there is room now.
+    /// Takes back what is not used any more; whether there is room now: a quarter of the memory.
     fn collected(&mut self) -> bool {
         let collected = self.lua.gc_collect().is_ok();
         self.kept = self.lua.used_memory();
