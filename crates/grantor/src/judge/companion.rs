@@ -15,6 +15,7 @@
 //!   Who is doubted has no longer than a batch is to take: he loses least by it, and is not to fill the room.
 //! - **If a batch takes more than a sixteenth of `wait_ms`, the next is smaller**, so that what is urgent does not wait for long behind what is slow. A policy that takes microseconds for a
 //!   question always has whole ones.
+//! - **While there is no state** ([`Engine::rests_ns`]) nobody is asked: who waits has his turn when there is one again, which is sooner than he would come again.
 
 use super::doubted::Doubted;
 use super::handle::Orders;
@@ -195,11 +196,11 @@ impl Companion {
             if self.questions.is_abandoned() {
                 return;
             }
-            self.sleep();
+            if self.turns.is_empty() { self.sleep() } else { self.rest() }
         }
     }
 
-    /// Takes in what has been asked, and answers a batch of it; whether there was anything.
+    /// Takes in what has been asked, and answers a batch of it; whether it may go on at once.
     pub(super) fn round(&mut self) -> bool {
         if self.orders.swap(&mut self.engine).is_some() {
             self.shares = shares(self.engine.policy().batch);
@@ -217,7 +218,14 @@ impl Companion {
             return false;
         }
         let now_ns = (self.engine.around().clock)();
+        let waiting = self.turns.len();
         self.give_up(now_ns);
+        if self.engine.rests_ns(now_ns) > 0 {
+            if self.turns.len() < waiting {
+                (self.notify)();
+            }
+            return false;
+        }
         self.decide(now_ns);
         (self.notify)();
         true
@@ -315,6 +323,12 @@ impl Companion {
     fn give(&mut self, asked: &Asked, answer: Option<Answer>) {
         // There is room: a judge has no more questions under way than this ring has places.
         let _ = self.answers.push(Given { number: asked.number, at: asked.at, answer });
+    }
+
+    /// Until there may be a state again, or some have waited for too long. Nobody is to wake it for more of them: a worker that polls would do so all the time.
+    fn rest(&self) {
+        let rests_ns = self.engine.rests_ns((self.engine.around().clock)());
+        std::thread::park_timeout(Duration::from_nanos(rests_ns.min(self.wait_ns / FOR_BATCH)));
     }
 
     /// Until a question comes, or an order.

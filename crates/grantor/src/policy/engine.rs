@@ -90,6 +90,34 @@ impl Engine {
         }
     }
 
+    /// For how many more nanoseconds nobody can be asked: there is no state, and it is not time for the next.
+    pub(crate) fn rests_ns(&self, now_ns: u64) -> u64 {
+        let Some(last) = self.rebuilt.filter(|_| self.state.is_none()) else { return 0 };
+        // Clocks may go back.
+        last.rest_ns.saturating_sub(now_ns.abs_diff(last.at_ns))
+    }
+
+    /// Makes another state.
+    fn rebuild(&mut self, now_ns: u64) {
+        let (policy, around) = (&*self.policy, &self.around);
+        around.counts.rebuilt();
+        let began_ns = (around.clock)();
+        let made = State::new(policy, around, self.seed);
+        let took_ns = (around.clock)().saturating_sub(began_ns);
+        let rest_ns = took_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
+        self.rebuilt = Some(Rebuilt { at_ns: now_ns, rest_ns });
+        match made {
+            Ok(state) => {
+                hand_over(&self.maps, state.maps());
+                self.maps = state.maps().to_vec();
+                self.state = Some(state);
+            }
+            Err(error) => {
+                around.failed(now_ns, Failure::Resting, 0, &error.to_string(), policy.log_every_ns);
+            }
+        }
+    }
+
     /// Appends to `answers` one answer for each question, in their order, whatever the script does. `now_ns` is what the script is told; how
     /// long it takes is measured by the clock.
     pub fn decide(&mut self, now_ns: u64, questions: &[Question], answers: &mut Vec<Answer>) {
@@ -108,14 +136,10 @@ impl Engine {
     }
 
     fn batch(&mut self, now_ns: u64, questions: &[Question], answers: &mut Vec<Answer>) {
-        let policy = &*self.policy;
-        if self.state.is_none() {
-            self.state = rebuild(policy, &self.around, self.seed, now_ns, &mut self.rebuilt);
-            if let Some(state) = &self.state {
-                hand_over(&self.maps, state.maps());
-                self.maps = state.maps().to_vec();
-            }
+        if self.state.is_none() && self.rests_ns(now_ns) == 0 {
+            self.rebuild(now_ns);
         }
+        let policy = &*self.policy;
         let Some(state) = &mut self.state else {
             let what = format!("{}: waits for a new state", policy.name);
             self.around.failed(now_ns, Failure::Resting, questions.len(), &what, policy.log_every_ns);
@@ -171,33 +195,6 @@ fn hand_over(from: &[Kept], to: &[Kept]) {
         if let Some((_, before)) = from.iter().find(|(known, _)| known == name) {
             let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
             map.lock().unwrap_or_else(PoisonError::into_inner).inherit(&mut before);
-        }
-    }
-}
-
-/// A new state, if it is time for one.
-fn rebuild(
-    policy: &Policy,
-    around: &Surroundings,
-    seed: u64,
-    now_ns: u64,
-    last: &mut Option<Rebuilt>,
-) -> Option<State> {
-    // Clocks may go back.
-    if last.is_some_and(|last| now_ns.abs_diff(last.at_ns) < last.rest_ns) {
-        return None;
-    }
-    around.counts.rebuilt();
-    let began_ns = (around.clock)();
-    let made = State::new(policy, around, seed);
-    let took_ns = (around.clock)().saturating_sub(began_ns);
-    let rest_ns = took_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
-    *last = Some(Rebuilt { at_ns: now_ns, rest_ns });
-    match made {
-        Ok(state) => Some(state),
-        Err(error) => {
-            around.failed(now_ns, Failure::Resting, 0, &error.to_string(), policy.log_every_ns);
-            None
         }
     }
 }

@@ -33,6 +33,11 @@ impl Engine {
         match *self {}
     }
 
+    /// For how long nobody can be asked.
+    pub(crate) fn rests_ns(&self, _: u64) -> u64 {
+        match *self {}
+    }
+
     /// Takes another one's place.
     pub(crate) fn succeed(&self, _: &Engine) {
         match *self {}

@@ -13,7 +13,7 @@
 //!   allows and by the memory: some ten milliseconds at worst.
 //! - **Errors isolated**: a question whose call fails gets the fail-safe, those before and behind it their answers. After a memory error unused
 //!   memory is collected, and behind a batch that has used much; if less than a quarter is free then, the state is made anew with the next batch (not before ten times as long as that took the
-//!   last time, a second at most: until then nobody is judged), and what the script remembered is gone, but for the maps that it keeps.
+//!   last time, a second at most: until then nobody is asked about), and what the script remembered is gone, but for the maps that it keeps.
 //! - **Logged** once per interval for all workers together, with the script's line.
 //! - **Reload**: a [`Policy`] is read and an [`Engine`] made beside the old one; [`Handle::replace`](crate::Handle::replace) swaps it in between two
 //!   batches. What does not load changes nothing. Maps that both scripts keep go over, if the policy has the same name.
