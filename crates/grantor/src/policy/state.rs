@@ -52,9 +52,14 @@ impl Meter {
         self.late.store(false, Relaxed);
     }
 
+    /// Whether the script is not loaded yet.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.loading.load(Relaxed)
+    }
+
     /// The time, for [`excuse`](Self::excuse).
     pub(crate) fn clock_ns(&self) -> u64 {
-        if self.loading.load(Relaxed) { (self.loading_clock)() } else { (self.clock)() }
+        if self.is_loading() { (self.loading_clock)() } else { (self.clock)() }
     }
 
     /// What was done since `began_ns` is not the script's to answer for: it has so much longer.
@@ -88,6 +93,8 @@ pub(crate) struct Declared {
     pub(crate) signature: Option<Signature>,
     pub(crate) fields: Vec<(Arc<PrefixTable>, bool)>,
     pub(crate) maps: Vec<Kept>,
+    /// What the state before has kept, for those of the same names and sizes.
+    pub(crate) before: Vec<Kept>,
 }
 
 /// What went wrong, in one line for the log.
@@ -136,8 +143,13 @@ pub(crate) struct Went {
 }
 
 impl State {
-    /// Makes a state and loads the script into it.
-    pub(crate) fn new(policy: &Policy, around: &Surroundings, seed: u64) -> Result<State, PolicyError> {
+    /// Makes a state and loads the script into it. It takes up maps that the state `before` it has kept: making them is what takes long where they are large.
+    pub(crate) fn new(
+        policy: &Policy,
+        around: &Surroundings,
+        seed: u64,
+        before: &[Kept],
+    ) -> Result<State, PolicyError> {
         let meter = Arc::new(Meter {
             left: AtomicU64::new(LOAD_STEPS),
             deadline_ns: AtomicU64::new((around.loading)().saturating_add(LOAD_S * 1_000_000_000)),
@@ -149,7 +161,8 @@ impl State {
             now_ns: AtomicU64::new(0),
             entries: AtomicU64::new(ENTRIES_MAX as u64),
         });
-        let declared = Declared { signature: None, fields: Vec::new(), maps: Vec::new() };
+        let before = before.to_vec();
+        let declared = Declared { signature: None, fields: Vec::new(), maps: Vec::new(), before };
         let declared = Arc::new(Mutex::new(declared));
         let made = Self::load(policy, seed, &meter, &declared);
         let mut state = made.map_err(|error| match error {
@@ -167,6 +180,7 @@ impl State {
         state.signature = declared.signature.unwrap_or(Signature::ALL);
         state.fields = std::mem::take(&mut declared.fields);
         state.maps = std::mem::take(&mut declared.maps);
+        declared.before.clear();
         // Else each batch would spend the state.
         if !state.collected() {
             let [kept, most] = [state.kept, state.memory].map(|bytes| bytes as f64 / f64::from(1 << 20));
