@@ -36,6 +36,8 @@ pub struct Engine {
     /// By what questions are told apart; kept while there is no state.
     signature: Signature,
     rebuilt: Option<Rebuilt>,
+    /// How long making a state took in the last call.
+    made_ns: u64,
     groups: HashMap<Signed, usize>,
     merged: Vec<Question>,
     /// Which merged question stands for each question of the batch.
@@ -60,6 +62,7 @@ impl Engine {
             maps,
             signature,
             rebuilt: None,
+            made_ns: 0,
             groups: HashMap::with_capacity(policy.batch),
             merged: Vec::with_capacity(policy.batch),
             stands: Vec::with_capacity(policy.batch),
@@ -90,6 +93,16 @@ impl Engine {
         }
     }
 
+    /// How many nanoseconds of the last call went into making a state.
+    pub(crate) fn made_ns(&self) -> u64 {
+        self.made_ns
+    }
+
+    /// Whether the next call has to make a state.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.state.is_none()
+    }
+
     /// For how many more nanoseconds nobody can be asked: there is no state, and it is not time for the next.
     pub(crate) fn rests_ns(&self, now_ns: u64) -> u64 {
         let Some(last) = self.rebuilt.filter(|_| self.state.is_none()) else { return 0 };
@@ -103,8 +116,8 @@ impl Engine {
         around.counts.rebuilt();
         let began_ns = (around.clock)();
         let made = State::new(policy, around, self.seed, &self.maps);
-        let took_ns = (around.clock)().saturating_sub(began_ns);
-        let rest_ns = took_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
+        self.made_ns = (around.clock)().saturating_sub(began_ns);
+        let rest_ns = self.made_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
         self.rebuilt = Some(Rebuilt { at_ns: now_ns, rest_ns });
         match made {
             Ok(state) => {
@@ -120,6 +133,7 @@ impl Engine {
     /// Appends to `answers` one answer for each question, in their order, whatever the script does. `now_ns` is what the script is told; how
     /// long it takes is measured by the clock.
     pub fn decide(&mut self, now_ns: u64, questions: &[Question], answers: &mut Vec<Answer>) {
+        self.made_ns = 0;
         for batch in questions.chunks(self.policy.batch) {
             let before = answers.len();
             // Only a defect of ours, or of what was handed in, ends here: what scripts do wrong comes as an error.
