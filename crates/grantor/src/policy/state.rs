@@ -261,8 +261,9 @@ impl State {
 
     /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.
     ///
-    /// It takes at most `2 * questions * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
-    /// together, so that one slow question does not take them with it. What is not asked by then is late.
+    /// It takes at most `(2 * questions + 1) * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
+    /// together, so that one slow question does not take them with it. Who was being asked then may have had little of the time: he is asked again behind them. Only
+    /// who has had half of it by himself fails; what is not answered by the end is late.
     pub(crate) fn ask(
         &mut self,
         now_ns: u64,
@@ -275,11 +276,17 @@ impl State {
         let mut deadline_ns = (self.meter.clock)().saturating_add(limits.time_ns);
         let mut again = true;
         let now_s = now_ns as f64 / 1e9;
-        let count = questions.len();
-        let (mut first, mut singly) = (0, false);
+        let (mut first, mut end, mut singly) = (0, questions.len(), false);
+        let mut put_off: Option<usize> = None;
         let mut went = Went { calls: 0, spent: false };
-        while first < count {
-            let last = if singly { first } else { count - 1 };
+        loop {
+            if first == end {
+                let Some(at) = put_off.take() else { break };
+                (first, end) = (at, at + 1);
+            }
+            let last = if singly { first } else { end - 1 };
+            let alone = first == last;
+            let began_ns = (self.meter.clock)();
             self.meter.arm(limits.steps * (last + 1 - first) as u64, deadline_ns);
             // A call that fails before it says where it is has answered nothing: what lies there are the last batch's answers.
             self.answers.write_bytes(0, &(first as u32).to_le_bytes());
@@ -307,24 +314,35 @@ impl State {
             first = last + 1;
             let Some((at, fault)) = failed else { continue };
             let failure = fault.failure;
-            each(at, Err(fault));
-            first = at + 1;
             singly |= failure == Failure::Timeout;
             went.spent = failure == Failure::Memory && !self.collected();
             // Collecting takes time as well.
             let clock = (self.meter.clock)();
-            let mut over = clock >= deadline_ns;
-            if over && again {
-                (over, again, singly) = (false, false, true);
-                deadline_ns = clock.saturating_add(limits.time_ns);
+            let late = failure == Failure::Timeout && self.meter.late.load(Relaxed);
+            let over = late || clock >= deadline_ns;
+            let own_ns = if alone { clock.saturating_sub(began_ns) } else { 0 };
+            if !late || own_ns >= limits.time_ns / 2 {
+                each(at, Err(fault));
+                first = at + 1;
+            } else if again {
+                put_off = Some(at);
+                first = at + 1;
+            } else {
+                first = at;
             }
-            if over || went.spent {
+            if went.spent || (over && !again) {
                 // Those have taken nothing themselves: nobody has judged them.
                 let failure = if went.spent { Failure::Resting } else { Failure::Late };
                 let what = if went.spent { "memory" } else { "time" };
                 let message = || format!("{}: no {what} left for the questions behind it", limits.name);
-                (first..count).for_each(|at| each(at, Err(Fault { failure, message: message() })));
+                (first..end)
+                    .chain(put_off)
+                    .for_each(|at| each(at, Err(Fault { failure, message: message() })));
                 break;
+            }
+            if over {
+                (again, singly) = (false, true);
+                deadline_ns = clock.saturating_add(limits.time_ns);
             }
         }
         // Luau does not collect when memory runs out: what is unused must not get that far.
