@@ -166,6 +166,27 @@ fn who_is_behind_the_question_that_spent_the_state_is_not_judged() {
     assert_eq!(got[2..], [(Decision::None, Some(Failure::Resting)); 2]);
 }
 
+/// Between two tries, too: of many failures in an interval one is told.
+#[test]
+fn why_no_state_can_be_made_is_told_to_those_who_wait() {
+    const MS: u64 = 1_000_000;
+    let (mut place, loading) = (Place::default(), Arc::<TestClock>::default());
+    let looked = loading.clone();
+    place.around.loading = Arc::new(move || looked.look());
+    let mut engine = place.script(LEAK, "memory_mib = 8\nlog_every_s = 1").unwrap();
+    let mut ask = |now_ns, source| decide(&mut engine, now_ns, &[question(source)])[0].failure;
+    assert_eq!(ask(0, 1), Some(Failure::Memory));
+    // From now on loading takes too long. What is told at first is the script's failure; then a try, and somebody who waits for the next.
+    loading.tick_ns.store(1000 * MS, Relaxed);
+    assert_eq!([ask(995 * MS, 2), ask(1000 * MS, 2)], [Some(Failure::Resting); 2]);
+    assert_eq!(place.around.counts.shown().rebuilt, 1);
+    let lines = place.lines();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let line = &lines[1];
+    assert!(line.starts_with("policy: waits for a new state: test.lua: "), "{line}");
+    assert!(line.contains("more than 10 s while loading (resting)"), "{line}");
+}
+
 #[test]
 fn a_state_made_anew_keeps_what_the_script_keeps() {
     let place = Place::default();

@@ -38,6 +38,8 @@ pub struct Engine {
     rebuilt: Option<Rebuilt>,
     /// How long making a state took in the last call.
     made_ns: u64,
+    /// Why the last one could not be made.
+    why: Option<PolicyError>,
     groups: HashMap<Signed, usize>,
     merged: Vec<Question>,
     /// Which merged question stands for each question of the batch.
@@ -63,6 +65,7 @@ impl Engine {
             signature,
             rebuilt: None,
             made_ns: 0,
+            why: None,
             groups: HashMap::with_capacity(policy.batch),
             merged: Vec::with_capacity(policy.batch),
             stands: Vec::with_capacity(policy.batch),
@@ -119,14 +122,13 @@ impl Engine {
         self.made_ns = (around.clock)().saturating_sub(began_ns);
         let rest_ns = self.made_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
         self.rebuilt = Some(Rebuilt { at_ns: now_ns, rest_ns });
+        self.why = None;
         match made {
             Ok(state) => {
                 self.maps = state.maps().to_vec();
                 self.state = Some(state);
             }
-            Err(error) => {
-                around.failed(now_ns, Failure::Resting, 0, &error.to_string(), policy.log_every_ns);
-            }
+            Err(error) => self.why = Some(error),
         }
     }
 
@@ -154,7 +156,11 @@ impl Engine {
         }
         let policy = &*self.policy;
         let Some(state) = &mut self.state else {
-            let what = format!("{}: waits for a new state", policy.name);
+            // Each time: of many lines in an interval one is told.
+            let what = match &self.why {
+                Some(why) => format!("waits for a new state: {why}"),
+                None => format!("{}: waits for a new state", policy.name),
+            };
             self.around.failed(now_ns, Failure::Resting, questions.len(), &what, policy.log_every_ns);
             self.around.counts.batch(questions.len(), 0, 0);
             answers.extend(questions.iter().map(|_| policy.fail_safe.answer(Failure::Resting)));
