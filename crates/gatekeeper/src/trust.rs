@@ -113,10 +113,14 @@ pub(crate) struct Trust {
     pub(crate) peers: Vec<Peer>,
     /// The last ones that have left: what was taken of theirs stays taken if they come back.
     gone: Vec<Peer>,
+    /// The last keyrings before this one, with those who were known under them: what was taken under a key stays taken if it is put back.
+    replaced: Vec<(Keyring, Vec<Peer>)>,
 }
 
 /// Grantors that have left and are remembered: so many, with 8 KiB for each key.
 const MOST_GONE: usize = 64;
+/// And keyrings: nobody changes keys so often within `clock_s`, behind which the time of what was sent refuses it.
+const MOST_REPLACED: usize = 8;
 
 impl Trust {
     /// The Grantor with this address.
@@ -124,7 +128,7 @@ impl Trust {
         self.peers.binary_search_by_key(&address, |peer| peer.address).ok().and_then(|at| self.peers.get(at))
     }
 
-    /// With other keys and Grantors; what has been seen of those that stay, under keys that stay, stays seen. `addresses` are in order.
+    /// With other keys and Grantors; what has been seen of those that stay, or come back, under keys that do, stays seen. `addresses` are in order.
     fn next(&self, keys: Option<Keyring>, tolerance_ns: u64, addresses: &[IpAddr]) -> Trust {
         let places: Vec<Option<usize>> = match (&keys, &self.keys) {
             (Some(keys), Some(before)) => (0..keys.ids().count()).map(|at| keys.same(before, at)).collect(),
@@ -134,12 +138,17 @@ impl Trust {
         let peer = |address: &IpAddr| {
             let gone = || self.gone.iter().find(|peer| peer.address == *address);
             let before = self.peer(*address).or_else(gone);
-            let window = |place: &Option<usize>| {
-                before.and_then(|peer| peer.windows.get((*place)?).cloned()).unwrap_or_default()
+            let window = |(at, place): (usize, &Option<usize>)| {
+                let stayed = before.and_then(|peer| peer.windows.get((*place)?).cloned());
+                let put_back = |(ring, peers): &(Keyring, Vec<Peer>)| {
+                    let place = keys.as_ref()?.same(ring, at)?;
+                    peers.iter().find(|peer| peer.address == *address)?.windows.get(place).cloned()
+                };
+                stayed.or_else(|| self.replaced.iter().rev().find_map(put_back)).unwrap_or_default()
             };
             Peer {
                 address: *address,
-                windows: places.iter().map(window).collect(),
+                windows: places.iter().enumerate().map(window).collect(),
                 version: before.map(|peer| peer.version.clone()).unwrap_or_default(),
                 // What its clock was said to be before it left is no news.
                 pulse: self.peer(*address).map(|peer| peer.pulse.clone()).unwrap_or_default(),
@@ -149,7 +158,15 @@ impl Trust {
         let left = left.filter(|address| addresses.binary_search(address).is_err());
         let mut gone: Vec<Peer> = left.map(|address| peer(&address)).collect();
         gone.drain(..gone.len().saturating_sub(MOST_GONE));
-        Trust { peers: addresses.iter().map(peer).collect(), gone, keys, tolerance_ns }
+        let peers = addresses.iter().map(peer).collect();
+        let mut replaced = self.replaced.clone();
+        if let Some(ring) = &self.keys
+            && self.keys != keys
+        {
+            replaced.push((ring.clone(), self.peers.iter().chain(&self.gone).cloned().collect()));
+        }
+        replaced.drain(..replaced.len().saturating_sub(MOST_REPLACED));
+        Trust { peers, gone, replaced, keys, tolerance_ns }
     }
 
     /// What holds for these keys and Grantors, if that is anything else.
@@ -387,6 +404,32 @@ mod tests {
         assert_eq!(trust.gone.len(), MOST_GONE);
         let last = addresses(&crowd);
         assert_eq!(trust.gone.last().map(|peer| peer.address), last.last().copied());
+    }
+
+    /// A rotation that is undone, keys that are taken away altogether: what was taken does not count a second time.
+    #[test]
+    fn windows_wait_for_keys_that_are_put_back() {
+        let [one] = addresses(&[1])[..] else { unreachable!() };
+        let taken = |trust: &Trust, key: usize| !trust.peer(one).unwrap().windows[key].take(STAMP);
+        let trust = Trust::default().changed(ring(&[1]), 9, &[one]).unwrap();
+        assert!(!taken(&trust, 0));
+        let trust = trust.changed(ring(&[2, 1]), 9, &[one]).unwrap();
+        let trust = trust.changed(ring(&[2]), 9, &[one]).unwrap();
+        assert!(!taken(&trust, 0));
+        let trust = trust.changed(None, 9, &[one]).unwrap();
+        let trust = trust.changed(ring(&[3, 1, 2]), 9, &[one]).unwrap();
+        assert_eq!([0, 1, 2].map(|key| taken(&trust, key)), [false, true, true]);
+        // A Grantor that was away when the key was, too.
+        let trust = trust.changed(ring(&[2]), 9, &[]).unwrap();
+        let trust = trust.changed(ring(&[1]), 9, &[one]).unwrap();
+        assert!(taken(&trust, 0));
+        // With another secret it is another key.
+        let other = Keyring::parse(&format!("2 {}", "f".repeat(64))).ok();
+        assert!(!taken(&trust.changed(other, 9, &[one]).unwrap(), 0));
+        // The last ones.
+        let trust = (10..30).fold(trust, |trust, id| trust.changed(ring(&[id]), 9, &[one]).unwrap());
+        assert_eq!(trust.replaced.len(), MOST_REPLACED);
+        assert!(!taken(&trust.changed(ring(&[1]), 9, &[one]).unwrap(), 0));
     }
 
     /// The highest of all keys' stamps, and of all versions.

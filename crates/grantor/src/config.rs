@@ -17,7 +17,7 @@ pub struct PolicySection {
     pub file: Option<String>,
     /// What the script asks for with `parameter`. One that it does not ask for is an error.
     pub parameters: BTreeMap<String, Parameter>,
-    /// MiB that each worker's script may occupy, its prefix tables and expiring maps not counted. 4 to 4096.
+    /// MiB that each worker's script may occupy, its prefix tables and expiring maps not counted; three quarters of that when it has loaded. 4 to 4096.
     pub memory_mib: u32,
     /// Steps (calls, and turns of loops) that the script may take for one question. 100 to 10,000,000.
     pub steps: u32,

@@ -166,6 +166,27 @@ fn who_is_behind_the_question_that_spent_the_state_is_not_judged() {
     assert_eq!(got[2..], [(Decision::None, Some(Failure::Resting)); 2]);
 }
 
+/// Between two tries, too: of many failures in an interval one is told.
+#[test]
+fn why_no_state_can_be_made_is_told_to_those_who_wait() {
+    const MS: u64 = 1_000_000;
+    let (mut place, loading) = (Place::default(), Arc::<TestClock>::default());
+    let looked = loading.clone();
+    place.around.loading = Arc::new(move || looked.look());
+    let mut engine = place.script(LEAK, "memory_mib = 8\nlog_every_s = 1").unwrap();
+    let mut ask = |now_ns, source| decide(&mut engine, now_ns, &[question(source)])[0].failure;
+    assert_eq!(ask(0, 1), Some(Failure::Memory));
+    // From now on loading takes too long. What is told at first is the script's failure; then a try, and somebody who waits for the next.
+    loading.tick_ns.store(1000 * MS, Relaxed);
+    assert_eq!([ask(995 * MS, 2), ask(1000 * MS, 2)], [Some(Failure::Resting); 2]);
+    assert_eq!(place.around.counts.shown().rebuilt, 1);
+    let lines = place.lines();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let line = &lines[1];
+    assert!(line.starts_with("policy: waits for a new state: test.lua: "), "{line}");
+    assert!(line.contains("more than 10 s while loading (resting)"), "{line}");
+}
+
 #[test]
 fn a_state_made_anew_keeps_what_the_script_keeps() {
     let place = Place::default();
@@ -204,6 +225,44 @@ fn memory_that_is_only_unused_is_collected() {
         "not forgotten: {answer:?}"
     );
     assert_eq!(place.around.counts.shown().rebuilt, 0);
+}
+
+/// A number takes 16 bytes: a list of so many MiB.
+fn keeps(mib: f64) -> String {
+    format!(
+        "kept = table.create({}, 1)\nfunction decide(q) return granted {{ rate = 1 }} end",
+        mib * 65_536.0
+    )
+}
+
+#[test]
+fn a_script_that_leaves_no_room_to_work_in_is_refused() {
+    let place = Place::default();
+    let error = place.script(&keeps(6.5), "memory_mib = 8").map(drop).unwrap_err().to_string();
+    assert!(
+        error.starts_with("test.lua: keeps ") && error.contains("raise grantor.policy.memory_mib"),
+        "{error}"
+    );
+    assert!(!error.contains('\n'), "{error}");
+    let mut engine = place.script(&keeps(5.0), "memory_mib = 8").unwrap();
+    for now_ns in 0..100 {
+        assert_eq!(decide(&mut engine, now_ns, &[question(1)])[0].decision, AT_FIRST);
+    }
+    assert_eq!((place.around.counts.shown().rebuilt, place.lines()), (0, vec![]));
+}
+
+/// Nothing has failed, so nothing else tells of it.
+#[test]
+fn a_state_that_is_spent_without_a_failure_is_told() {
+    let place = Place::default();
+    let script = "kept = {}\nfunction decide(q) table.insert(kept, table.create(65536, 1)) return granted { rate = 1 } end";
+    let mut engine = place.script(script, "memory_mib = 8").unwrap();
+    for now_ns in 0..8 {
+        assert_eq!(decide(&mut engine, now_ns, &[question(1)])[0].decision, AT_FIRST);
+    }
+    let told =
+        "policy: test.lua: keeps more than three quarters of its memory: its state is made anew (memory)";
+    assert_eq!((place.around.counts.shown().rebuilt, place.lines()), (1, vec![told.to_owned()]));
 }
 
 #[test]

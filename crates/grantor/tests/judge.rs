@@ -10,6 +10,7 @@ use common::{Place, question};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
+use tidemill_grantor::policy::engine::REST_LEAST_NS;
 use tidemill_grantor::{Answer, Decision, Engine, Failure, Handle, Judge, Question, Surroundings};
 
 #[derive(Default)]
@@ -320,6 +321,30 @@ fn a_companion_ends_with_its_judge_or_its_handle() {
         judge.answers(0, |_, _| ());
         std::thread::yield_now();
     }
+}
+
+/// The clock is the test's: the state rests until that goes on.
+#[test]
+fn who_comes_while_a_state_rests_is_answered_by_the_next() {
+    let bench = Bench::new();
+    let script = "kept = {}\nfunction decide(q)\n\
+        while string.byte(q.source, 4) == 1 do table.insert(kept, table.create(50000, 1)) end\n\
+        return granted { rate = 7 }\nend";
+    bench.place.file("test.lua", script);
+    let policy = bench.place.policy("file = \"test.lua\"\nmemory_mib = 8\nwait_ms = 100").unwrap();
+    let (mut judge, _handle) = threaded(Engine::new(&policy, &bench.around, 0).unwrap());
+    let mut got = Vec::new();
+    // The second state is there at once.
+    for ticket in 0..2 {
+        assert_eq!(judge.ask(0, ticket, &question(1)), None);
+        settle(&mut judge, 0, &mut got);
+    }
+    assert!(got.iter().all(|(_, answer)| answer.failure == Some(Failure::Memory)), "{got:?}");
+    assert_eq!(judge.ask(0, 2, &question(2)), None);
+    judge.answers(0, |_, answer| panic!("nobody can be asked: {answer:?}"));
+    bench.gate.change(|held| held.now_ns = REST_LEAST_NS);
+    settle(&mut judge, REST_LEAST_NS, &mut got);
+    assert_eq!((got[2].0, rate(&got[2].1)), (2, 7));
 }
 
 /// An engine of this file's, which counts what each source asks in such a map.

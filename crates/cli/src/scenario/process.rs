@@ -28,7 +28,11 @@ impl Folder {
         for entry in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let left = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
-            if left.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            // Of our own number is one that has had it before us.
+            let is_gone = |process: u32| {
+                process == std::process::id() || !Path::new(&format!("/proc/{process}")).exists()
+            };
+            if left.is_some_and(is_gone) {
                 // Nobody needs it; if it stays, nobody is harmed.
                 let _ = std::fs::remove_dir_all(entry.path());
             }
@@ -239,5 +243,23 @@ impl Drop for Tidemill {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a container, say, each run may have the same number.
+    #[test]
+    fn a_folder_that_one_of_our_number_has_left_is_removed() {
+        let path = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("left"), "").unwrap();
+        let folder = Folder::new().unwrap();
+        assert_eq!(folder.0, path);
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+        drop(folder);
+        assert!(!path.exists());
     }
 }

@@ -15,6 +15,8 @@
 //!   Who is doubted has no longer than a batch is to take: he loses least by it, and is not to fill the room.
 //! - **If a batch takes more than a sixteenth of `wait_ms`, the next is smaller**, so that what is urgent does not wait for long behind what is slow. A policy that takes microseconds for a
 //!   question always has whole ones.
+//! - **While there is no state** ([`Engine::rests_ns`]) nobody is asked: who waits has his turn when there is one again, which is sooner than he would come again. The time that making it takes
+//!   is that of the kind whose batch has spent the last one.
 
 use super::doubted::Doubted;
 use super::handle::Orders;
@@ -101,6 +103,8 @@ pub(super) struct Companion {
     doubted_strangers: Doubted,
     /// By kind.
     shares: [Share; 4],
+    /// Whose batch has spent the last state: the next is made at their cost.
+    spent_by: Option<Kind>,
     /// How many strangers have had their turn.
     strangers: u32,
     // Those of one batch.
@@ -179,6 +183,7 @@ impl Companion {
             wait_ns: bounds.wait_ns,
             turns: PriorityQueue::new(bounds.queue),
             shares: shares(batch),
+            spent_by: None,
             strangers: 0,
             batch: Vec::with_capacity(batch),
             asked: Vec::with_capacity(batch),
@@ -195,14 +200,15 @@ impl Companion {
             if self.questions.is_abandoned() {
                 return;
             }
-            self.sleep();
+            if self.turns.is_empty() { self.sleep() } else { self.rest() }
         }
     }
 
-    /// Takes in what has been asked, and answers a batch of it; whether there was anything.
+    /// Takes in what has been asked, and answers a batch of it; whether it may go on at once.
     pub(super) fn round(&mut self) -> bool {
         if self.orders.swap(&mut self.engine).is_some() {
             self.shares = shares(self.engine.policy().batch);
+            self.spent_by = None;
             self.doubted_renewals.forget();
             self.doubted_strangers.forget();
         }
@@ -217,7 +223,14 @@ impl Companion {
             return false;
         }
         let now_ns = (self.engine.around().clock)();
+        let waiting = self.turns.len();
         self.give_up(now_ns);
+        if self.engine.rests_ns(now_ns) > 0 {
+            if self.turns.len() < waiting {
+                (self.notify)();
+            }
+            return false;
+        }
         self.decide(now_ns);
         (self.notify)();
         true
@@ -291,6 +304,12 @@ impl Companion {
         self.given.clear();
         self.engine.decide(now_ns, &self.asked, &mut self.given);
         let took_ns = (self.engine.around().clock)().saturating_sub(now_ns);
+        // Not of those who come first behind a rest.
+        let took_ns = took_ns.saturating_sub(self.engine.made_ns());
+        if let Some(spent_by) = self.spent_by {
+            self.shares[spent_by as usize].had_ns += self.engine.made_ns().min(self.wait_ns);
+        }
+        self.spent_by = self.engine.is_spent().then_some(kind);
         for at in 0..self.batch.len() {
             let (asked, answer) = (self.batch[at], self.given.get(at).copied());
             let failure = answer.and_then(|answer| answer.failure);
@@ -315,6 +334,12 @@ impl Companion {
     fn give(&mut self, asked: &Asked, answer: Option<Answer>) {
         // There is room: a judge has no more questions under way than this ring has places.
         let _ = self.answers.push(Given { number: asked.number, at: asked.at, answer });
+    }
+
+    /// Until there may be a state again, or some have waited for too long. Nobody is to wake it for more of them: a worker that polls would do so all the time.
+    fn rest(&self) {
+        let rests_ns = self.engine.rests_ns((self.engine.around().clock)());
+        std::thread::park_timeout(Duration::from_nanos(rests_ns.min(self.wait_ns / FOR_BATCH)));
     }
 
     /// Until a question comes, or an order.
@@ -397,5 +422,50 @@ mod tests {
         assert_eq!((paced(12, 64, 12, 7, 12), paced(12, 64, 12, 12, 12)), (12, 12));
         assert_eq!((paced(12, 64, 12, 6, 12), paced(48, 64, 48, 0, 12)), (24, 64));
         assert_eq!(paced(12, 64, 5, 0, 12), 12, "whether more would be fast enough nobody knows");
+    }
+
+    /// A question of one kind fills the script's memory; then one of another kind comes.
+    #[cfg(feature = "lua")]
+    #[test]
+    fn a_state_is_made_at_the_cost_of_those_who_have_spent_the_last() {
+        use crate::config::PolicySection;
+        use crate::policy::{Policy, Surroundings};
+        use crate::question::RENEWAL;
+        use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+        let folder = tempfile::tempdir().unwrap();
+        let script = "kept = {}\nfunction decide(q)\n\
+            while q.destination_port == 5 do table.insert(kept, table.create(200000, 1)) end\n\
+            return granted { rate = 1 }\nend";
+        std::fs::write(folder.path().join("p.lua"), script).unwrap();
+        let section = PolicySection { file: Some("p.lua".into()), ..PolicySection::default() };
+        let policy = Policy::open(&section, folder.path()).unwrap();
+        let clock = Arc::new(AtomicU64::new(0));
+        let (asks, loads) = (clock.clone(), clock.clone());
+        let mut around =
+            Surroundings::new(Arc::new(move || asks.fetch_add(1, Relaxed)), Arc::new(|_: &str| ()), 1);
+        // A step takes much longer while the script loads.
+        around.loading = Arc::new(move || loads.fetch_add(10_000, Relaxed));
+        let engine = Box::new(Engine::new(&policy, &around, 0).unwrap());
+        let (mut companion, mut questions, _answers) =
+            Companion::new(engine, Orders::new(), Arc::new(|| ()), Bounds::of(&policy));
+        let mut round = |number: u64, dscp, destination_port| {
+            let about = Question::about(Addresses::V4 { src: 1, dst: 2 });
+            let question = Question { dscp, destination_port, ..about };
+            let asked_ns = clock.load(Relaxed);
+            assert!(questions.push(Asked { number, at: number as u32, asked_ns, question }).is_ok());
+            assert!(companion.round());
+            (companion.engine.made_ns(), companion.shares.map(|share| share.had_ns))
+        };
+        let (made_ns, before) = round(0, 41, 5);
+        assert_eq!((made_ns, before[Kind::Renewals as usize]), (0, 0));
+        let (made_ns, after) = round(1, RENEWAL, 80);
+        assert!(made_ns >= 100_000, "{made_ns}");
+        assert!(after[Kind::Renewals as usize] < 10_000, "{after:?}");
+        let strangers = Kind::Strangers as usize;
+        assert_eq!(after[strangers] - before[strangers], made_ns.min(policy.wait_ns));
+        // Once.
+        let (made_ns, last) = round(2, RENEWAL, 80);
+        assert_eq!((made_ns, last[strangers]), (0, after[strangers]));
     }
 }

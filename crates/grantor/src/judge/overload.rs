@@ -17,8 +17,9 @@ const WAIT_NS: u64 = 200 * MS;
 const FRESH: u8 = 41;
 const PATIENT: u8 = 45;
 
-/// Loops for one port, for a millisecond if it is asked alone; for another it keeps 800 kB of its 32 MiB each time.
+/// Loops for one port, for a millisecond if it is asked alone; for another it keeps 800 kB of its 32 MiB each time, and for a third it fills them at once.
 const SCRIPT: &str = "kept = {}\nfunction decide(q)\nif q.destination_port == 9 then while true do end end\n\
+    while q.destination_port == 5 do table.insert(kept, table.create(200000, 1)) end\n\
     if q.destination_port == 7 then table.insert(kept, table.create(50000, 1)) end\n\
     return granted { rate = 1 }\nend";
 
@@ -63,7 +64,7 @@ fn ask(per_ms: u64, ms: u64, question: impl Fn(u32) -> Question) -> (Vec<Ticket>
     let mut tickets: Vec<Ticket> = Vec::new();
     loop {
         let worked = companion.round();
-        if !worked && next_ns >= ms * MS {
+        if !worked && next_ns >= ms * MS && judge.waiting() == 0 {
             break;
         }
         if !worked {
@@ -237,4 +238,22 @@ fn a_script_that_fills_its_memory_begins_anew_within_the_grace() {
         assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
     }
     assert!(around.counts.shown().rebuilt >= 10, "{:?}", around.counts.shown());
+}
+
+/// One question fills the memory, and such a one is there whenever there is a state: there is none for nearly all of the time. Who asks for something else waits for the next.
+#[test]
+fn who_comes_while_a_state_rests_is_asked_when_there_is_one_again() {
+    let (tickets, around) = ask(10, 1000, |number| match number % 1000 {
+        440 => question(RENEWAL, number, false),
+        660 => question(FRESH, number, false),
+        _ => Question { destination_port: 5, ..question(PATIENT, 1, false) },
+    });
+    let others = || tickets.iter().filter(|ticket| ticket.question.destination_port == 80);
+    assert_eq!(others().count(), 20);
+    for ticket in others() {
+        assert!(ticket.failure().is_none() && ticket.waited_ns < 30 * MS, "{ticket:?}");
+    }
+    let shown = around.counts.shown();
+    assert!(shown.rebuilt >= 50 && shown.failed(Failure::Memory) >= 50, "{shown:?}");
+    assert_eq!(shown.after_deadline, 0);
 }

@@ -36,6 +36,10 @@ pub struct Engine {
     /// By what questions are told apart; kept while there is no state.
     signature: Signature,
     rebuilt: Option<Rebuilt>,
+    /// How long making a state took in the last call.
+    made_ns: u64,
+    /// Why the last one could not be made.
+    why: Option<PolicyError>,
     groups: HashMap<Signed, usize>,
     merged: Vec<Question>,
     /// Which merged question stands for each question of the batch.
@@ -50,7 +54,7 @@ impl Engine {
     /// The script does not load: one line that begins with its name and line.
     pub fn new(policy: &Arc<Policy>, around: &Surroundings, worker: u64) -> Result<Engine, PolicyError> {
         let seed = around.seed.wrapping_add(worker.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let state = State::new(policy, around, seed)?;
+        let state = State::new(policy, around, seed, &[])?;
         let (signature, maps) = (state.signature(), state.maps().to_vec());
         Ok(Engine {
             policy: policy.clone(),
@@ -60,6 +64,8 @@ impl Engine {
             maps,
             signature,
             rebuilt: None,
+            made_ns: 0,
+            why: None,
             groups: HashMap::with_capacity(policy.batch),
             merged: Vec::with_capacity(policy.batch),
             stands: Vec::with_capacity(policy.batch),
@@ -90,9 +96,46 @@ impl Engine {
         }
     }
 
+    /// How many nanoseconds of the last call went into making a state.
+    pub(crate) fn made_ns(&self) -> u64 {
+        self.made_ns
+    }
+
+    /// Whether the next call has to make a state.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.state.is_none()
+    }
+
+    /// For how many more nanoseconds nobody can be asked: there is no state, and it is not time for the next.
+    pub(crate) fn rests_ns(&self, now_ns: u64) -> u64 {
+        let Some(last) = self.rebuilt.filter(|_| self.state.is_none()) else { return 0 };
+        // Clocks may go back.
+        last.rest_ns.saturating_sub(now_ns.abs_diff(last.at_ns))
+    }
+
+    /// Makes another state.
+    fn rebuild(&mut self, now_ns: u64) {
+        let (policy, around) = (&*self.policy, &self.around);
+        around.counts.rebuilt();
+        let began_ns = (around.clock)();
+        let made = State::new(policy, around, self.seed, &self.maps);
+        self.made_ns = (around.clock)().saturating_sub(began_ns);
+        let rest_ns = self.made_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
+        self.rebuilt = Some(Rebuilt { at_ns: now_ns, rest_ns });
+        self.why = None;
+        match made {
+            Ok(state) => {
+                self.maps = state.maps().to_vec();
+                self.state = Some(state);
+            }
+            Err(error) => self.why = Some(error),
+        }
+    }
+
     /// Appends to `answers` one answer for each question, in their order, whatever the script does. `now_ns` is what the script is told; how
     /// long it takes is measured by the clock.
     pub fn decide(&mut self, now_ns: u64, questions: &[Question], answers: &mut Vec<Answer>) {
+        self.made_ns = 0;
         for batch in questions.chunks(self.policy.batch) {
             let before = answers.len();
             // Only a defect of ours, or of what was handed in, ends here: what scripts do wrong comes as an error.
@@ -108,16 +151,16 @@ impl Engine {
     }
 
     fn batch(&mut self, now_ns: u64, questions: &[Question], answers: &mut Vec<Answer>) {
-        let policy = &*self.policy;
-        if self.state.is_none() {
-            self.state = rebuild(policy, &self.around, self.seed, now_ns, &mut self.rebuilt);
-            if let Some(state) = &self.state {
-                hand_over(&self.maps, state.maps());
-                self.maps = state.maps().to_vec();
-            }
+        if self.state.is_none() && self.rests_ns(now_ns) == 0 {
+            self.rebuild(now_ns);
         }
+        let policy = &*self.policy;
         let Some(state) = &mut self.state else {
-            let what = format!("{}: waits for a new state", policy.name);
+            // Each time: of many lines in an interval one is told.
+            let what = match &self.why {
+                Some(why) => format!("waits for a new state: {why}"),
+                None => format!("{}: waits for a new state", policy.name),
+            };
             self.around.failed(now_ns, Failure::Resting, questions.len(), &what, policy.log_every_ns);
             self.around.counts.batch(questions.len(), 0, 0);
             answers.extend(questions.iter().map(|_| policy.fail_safe.answer(Failure::Resting)));
@@ -152,6 +195,12 @@ impl Engine {
         });
         if went.spent {
             self.state = None;
+            // Where a question has failed that is told already. A script may come to this without.
+            let what = format!(
+                "{}: keeps more than three quarters of its memory: its state is made anew",
+                policy.name
+            );
+            around.failed(now_ns, Failure::Memory, 0, &what, policy.log_every_ns);
         }
         let merged = questions.len() - self.merged.len();
         self.around.counts.batch(questions.len(), merged, went.calls);
@@ -169,29 +218,42 @@ fn hand_over(from: &[Kept], to: &[Kept]) {
     }
 }
 
-/// A new state, if it is time for one.
-fn rebuild(
-    policy: &Policy,
-    around: &Surroundings,
-    seed: u64,
-    now_ns: u64,
-    last: &mut Option<Rebuilt>,
-) -> Option<State> {
-    // Clocks may go back.
-    if last.is_some_and(|last| now_ns.abs_diff(last.at_ns) < last.rest_ns) {
-        return None;
-    }
-    around.counts.rebuilt();
-    let began_ns = (around.clock)();
-    let made = State::new(policy, around, seed);
-    let took_ns = (around.clock)().saturating_sub(began_ns);
-    let rest_ns = took_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
-    *last = Some(Rebuilt { at_ns: now_ns, rest_ns });
-    match made {
-        Ok(state) => Some(state),
-        Err(error) => {
-            around.failed(now_ns, Failure::Resting, 0, &error.to_string(), policy.log_every_ns);
-            None
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Decision;
+    use crate::config::PolicySection;
+    use tidemill_wire::flow::Addresses;
+
+    const SCRIPT: &str = "local seen = expiring { entries = 64, idle = 60, keep = 'seen' }\nseen:set(1, 5)\n\
+        local other = expiring { entries = 64, idle = 60 }\nfunction decide(q)\n\
+        local n = seen:get(1) seen:set(1, n + 1) return granted { rate = n }\nend";
+
+    /// Making them is what takes long; and what the script puts into them at first is in them already.
+    #[test]
+    fn another_state_has_the_same_maps() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("p.lua"), SCRIPT).unwrap();
+        let section = PolicySection { file: Some("p.lua".into()), ..PolicySection::default() };
+        let policy = Policy::open(&section, folder.path()).unwrap();
+        let around = Surroundings::new(Arc::new(|| 0), Arc::new(|_: &str| ()), 1);
+        let mut engine = Engine::new(&policy, &around, 0).unwrap();
+        let first = engine.maps[0].1.clone();
+        for rate in 5..8 {
+            let mut answers = Vec::new();
+            let question = Question::about(Addresses::V4 { src: 1, dst: 2 });
+            engine.decide(u64::from(rate) * REST_MOST_NS, &[question], &mut answers);
+            let decision = answers[0].decision;
+            assert!(
+                matches!(decision, Decision::Granted { rate_kib_s, .. } if rate_kib_s == rate),
+                "{rate}: {decision:?}"
+            );
+            engine.state = None;
         }
+        assert_eq!(around.counts.shown().rebuilt, 2);
+        assert!(engine.maps.len() == 1 && Arc::ptr_eq(&engine.maps[0].1, &first));
+        // A reload begins with maps of its own, which it has to make.
+        let fresh = Engine::new(&policy, &around, 0).unwrap();
+        assert!(!Arc::ptr_eq(&fresh.maps[0].1, &first));
     }
 }

@@ -33,6 +33,21 @@ impl Engine {
         match *self {}
     }
 
+    /// How long making a state took.
+    pub(crate) fn made_ns(&self) -> u64 {
+        match *self {}
+    }
+
+    /// Whether there is no state.
+    pub(crate) fn is_spent(&self) -> bool {
+        match *self {}
+    }
+
+    /// For how long nobody can be asked.
+    pub(crate) fn rests_ns(&self, _: u64) -> u64 {
+        match *self {}
+    }
+
     /// Takes another one's place.
     pub(crate) fn succeed(&self, _: &Engine) {
         match *self {}

@@ -91,6 +91,15 @@ impl Expiring {
         fits
     }
 
+    /// Goes on as a map of so many `entries` would that forgets after `idle_ns`, if it has that size; whether it does.
+    pub fn take_up(&mut self, entries: usize, idle_ns: u64) -> bool {
+        let fits = self.entries.len() == entries;
+        if fits {
+            self.idle_ns = idle_ns;
+        }
+        fits
+    }
+
     fn bucket(&mut self, key: &MapKey) -> &mut [Entry] {
         let mut hasher = SipHasher13::new_with_keys(self.seed, 0);
         hasher.write(&key.bytes);
@@ -205,6 +214,9 @@ mod tests {
         assert_eq!(old.get(1, &key), None, "moved");
         assert_eq!(new.get(9, &key), Some([7.0; VALUES]));
         assert_eq!(new.get(19, &key), None, "it forgets when it does itself");
+        new.set(20, &key, [8.0; VALUES]);
+        assert!(!new.take_up(128, 1000) && new.take_up(64, 1000));
+        assert_eq!(new.get(1000, &key), Some([8.0; VALUES]));
     }
 
     #[test]

@@ -8,12 +8,12 @@
 //! - **Closed off**: the standard libraries are cut down to a list (`prelude.lua`); no files, no clock, no loading of code, no randomness but what
 //!   was handed in; globals and libraries cannot be changed.
 //! - **Held to limits**: memory by the allocator; steps by Luau's interrupt, `steps` for one question on average and for one alone when the batch has
-//!   failed, so at most `2 * batch * steps` per batch; `time_ms` per batch by the clock, looked at in every step, and as
-//!   long again for those behind a question at which it was up. What works in C between two steps is bounded by the lengths that the prelude
+//!   failed, so some `2 * batch * steps` per batch at most; `time_ms` per batch by the clock, looked at in every step, and as
+//!   long again for those behind a question at which it was up, and for this one behind them: only one that takes half of it by itself fails. What works in C between two steps is bounded by the lengths that the prelude
 //!   allows and by the memory: some ten milliseconds at worst.
 //! - **Errors isolated**: a question whose call fails gets the fail-safe, those before and behind it their answers. After a memory error unused
-//!   memory is collected; if that does not help, the state is made anew with the next batch (not before ten times as long as that took the
-//!   last time, a second at most: until then nobody is judged), and what the script remembered is gone, but for the maps that it keeps.
+//!   memory is collected, and behind a batch that has used much; if less than a quarter is free then, the state is made anew with the next batch (not before ten times as long as that took the
+//!   last time, a second at most: until then nobody is asked about), and what the script remembered is gone, but for the maps that it keeps.
 //! - **Logged** once per interval for all workers together, with the script's line.
 //! - **Reload**: a [`Policy`] is read and an [`Engine`] made beside the old one; [`Handle::replace`](crate::Handle::replace) swaps it in between two
 //!   batches. What does not load changes nothing. Maps that both scripts keep go over, if the policy has the same name.

@@ -56,24 +56,31 @@ pub(crate) fn table(
         if size > left {
             return wrong(&format!("{size} entries: there is room for {left} in all maps of a script"));
         }
-        // Each map of a state has its own hash.
-        let map = Expiring::new(size as usize, (idle_s * 1e9) as u64, seed ^ left);
-        let map = Arc::new(Mutex::new(map));
-        if let Some(name) = keep {
-            let mut declared = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle_ns = (idle_s * 1e9) as u64;
+        let mut before = None;
+        if let Some(name) = &keep {
+            let declared = known.lock().unwrap_or_else(PoisonError::into_inner);
             if name.is_empty() || name.len() > NAME_MAX {
                 return wrong(&format!("keep: give a name of at most {NAME_MAX} bytes"));
             }
-            if declared.maps.iter().any(|(other, _)| *other == name) {
+            if declared.maps.iter().any(|(other, _)| other == name) {
                 return wrong(&format!("keep: {name:?} is kept already"));
             }
             if declared.maps.len() == KEPT_MAX {
                 return wrong(&format!("keep: more than {KEPT_MAX} maps"));
             }
-            declared.maps.push((name, map.clone()));
+            let same = |map: &Arc<Mutex<Expiring>>| locked(map).take_up(size as usize, idle_ns);
+            before = declared.before.iter().find(|(other, map)| other == name && same(map)).cloned();
+        }
+        let goes_on = before.is_some();
+        // Each map of a state has its own hash.
+        let make = || Arc::new(Mutex::new(Expiring::new(size as usize, idle_ns, seed ^ left)));
+        let map = before.map_or_else(make, |(_, map)| map);
+        if let Some(name) = keep {
+            known.lock().unwrap_or_else(PoisonError::into_inner).maps.push((name, map.clone()));
         }
         maps.entries.store(left - size, Relaxed);
-        Ok((Some(lua.create_userdata(Map { map, meter: maps.clone() })?), None))
+        Ok((Some(lua.create_userdata(Map { map, goes_on, meter: maps.clone() })?), None))
     };
     native.raw_set("expiring", lua.create_function(expiring)?)?;
     let signed = declared.clone();
@@ -214,12 +221,23 @@ impl UserData for Lpm {
 struct Map {
     /// Another state may take over what it has.
     map: Arc<Mutex<Expiring>>,
+    /// It has been another state's.
+    goes_on: bool,
     meter: Arc<Meter>,
+}
+
+fn locked(map: &Mutex<Expiring>) -> MutexGuard<'_, Expiring> {
+    map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Map {
     fn locked(&self) -> MutexGuard<'_, Expiring> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.map)
+    }
+
+    /// What a script puts into its maps while it loads is for empty ones; and there is no time yet.
+    fn is_closed(&self) -> bool {
+        self.goes_on && self.meter.is_loading()
     }
 }
 
@@ -236,20 +254,25 @@ fn map_key(key: &Value) -> Result<MapKey> {
 impl UserData for Map {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("get", |_, this, key: Value| {
-            let now_ns = this.meter.now_ns.load(Relaxed);
-            let values = this.locked().get(now_ns, &map_key(&key)?);
+            let (now_ns, key) = (this.meter.now_ns.load(Relaxed), map_key(&key)?);
+            let values = if this.is_closed() { None } else { this.locked().get(now_ns, &key) };
             let value = |at: usize| values.map(|values: [f64; VALUES]| values[at]);
             Ok((value(0), value(1), value(2), value(3)))
         });
         type Set = (Value, f64, Option<f64>, Option<f64>, Option<f64>);
         methods.add_method("set", |_, this, (key, a, b, c, d): Set| {
-            let now_ns = this.meter.now_ns.load(Relaxed);
+            let (now_ns, key) = (this.meter.now_ns.load(Relaxed), map_key(&key)?);
             let rest = |value: Option<f64>| value.unwrap_or(0.0);
-            this.locked().set(now_ns, &map_key(&key)?, [a, rest(b), rest(c), rest(d)]);
+            if !this.is_closed() {
+                this.locked().set(now_ns, &key, [a, rest(b), rest(c), rest(d)]);
+            }
             Ok(())
         });
         methods.add_method("remove", |_, this, key: Value| {
-            this.locked().remove(&map_key(&key)?);
+            let key = map_key(&key)?;
+            if !this.is_closed() {
+                this.locked().remove(&key);
+            }
             Ok(())
         });
         methods.add_method("evicted", |_, this, ()| Ok(this.locked().evicted() as f64));

@@ -52,9 +52,14 @@ impl Meter {
         self.late.store(false, Relaxed);
     }
 
+    /// Whether the script is not loaded yet.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.loading.load(Relaxed)
+    }
+
     /// The time, for [`excuse`](Self::excuse).
     pub(crate) fn clock_ns(&self) -> u64 {
-        if self.loading.load(Relaxed) { (self.loading_clock)() } else { (self.clock)() }
+        if self.is_loading() { (self.loading_clock)() } else { (self.clock)() }
     }
 
     /// What was done since `began_ns` is not the script's to answer for: it has so much longer.
@@ -88,6 +93,8 @@ pub(crate) struct Declared {
     pub(crate) signature: Option<Signature>,
     pub(crate) fields: Vec<(Arc<PrefixTable>, bool)>,
     pub(crate) maps: Vec<Kept>,
+    /// What the state before has kept, for those of the same names and sizes.
+    pub(crate) before: Vec<Kept>,
 }
 
 /// What went wrong, in one line for the log.
@@ -136,8 +143,13 @@ pub(crate) struct Went {
 }
 
 impl State {
-    /// Makes a state and loads the script into it.
-    pub(crate) fn new(policy: &Policy, around: &Surroundings, seed: u64) -> Result<State, PolicyError> {
+    /// Makes a state and loads the script into it. It takes up maps that the state `before` it has kept: making them is what takes long where they are large.
+    pub(crate) fn new(
+        policy: &Policy,
+        around: &Surroundings,
+        seed: u64,
+        before: &[Kept],
+    ) -> Result<State, PolicyError> {
         let meter = Arc::new(Meter {
             left: AtomicU64::new(LOAD_STEPS),
             deadline_ns: AtomicU64::new((around.loading)().saturating_add(LOAD_S * 1_000_000_000)),
@@ -149,7 +161,8 @@ impl State {
             now_ns: AtomicU64::new(0),
             entries: AtomicU64::new(ENTRIES_MAX as u64),
         });
-        let declared = Declared { signature: None, fields: Vec::new(), maps: Vec::new() };
+        let before = before.to_vec();
+        let declared = Declared { signature: None, fields: Vec::new(), maps: Vec::new(), before };
         let declared = Arc::new(Mutex::new(declared));
         let made = Self::load(policy, seed, &meter, &declared);
         let mut state = made.map_err(|error| match error {
@@ -167,6 +180,15 @@ impl State {
         state.signature = declared.signature.unwrap_or(Signature::ALL);
         state.fields = std::mem::take(&mut declared.fields);
         state.maps = std::mem::take(&mut declared.maps);
+        declared.before.clear();
+        // Else each batch would spend the state.
+        if !state.collected() {
+            let [kept, most] = [state.kept, state.memory].map(|bytes| bytes as f64 / f64::from(1 << 20));
+            return Err(PolicyError::Script(format!(
+                "{}: keeps {kept:.1} of its {most} MiB when it has loaded, and three quarters is the most: raise grantor.policy.memory_mib, or read lists by lpm()",
+                policy.name
+            )));
+        }
         Ok(state)
     }
 
@@ -239,8 +261,9 @@ impl State {
 
     /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.
     ///
-    /// It takes at most `2 * questions * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
-    /// together, so that one slow question does not take them with it. What is not asked by then is late.
+    /// It takes at most `(2 * questions + 1) * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
+    /// together, so that one slow question does not take them with it. Who was being asked then may have had little of the time: he is asked again behind them. Only
+    /// who has had half of it by himself fails; what is not answered by the end is late.
     pub(crate) fn ask(
         &mut self,
         now_ns: u64,
@@ -253,11 +276,17 @@ impl State {
         let mut deadline_ns = (self.meter.clock)().saturating_add(limits.time_ns);
         let mut again = true;
         let now_s = now_ns as f64 / 1e9;
-        let count = questions.len();
-        let (mut first, mut singly) = (0, false);
+        let (mut first, mut end, mut singly) = (0, questions.len(), false);
+        let mut put_off: Option<usize> = None;
         let mut went = Went { calls: 0, spent: false };
-        while first < count {
-            let last = if singly { first } else { count - 1 };
+        loop {
+            if first == end {
+                let Some(at) = put_off.take() else { break };
+                (first, end) = (at, at + 1);
+            }
+            let last = if singly { first } else { end - 1 };
+            let alone = first == last;
+            let began_ns = (self.meter.clock)();
             self.meter.arm(limits.steps * (last + 1 - first) as u64, deadline_ns);
             // A call that fails before it says where it is has answered nothing: what lies there are the last batch's answers.
             self.answers.write_bytes(0, &(first as u32).to_le_bytes());
@@ -285,24 +314,35 @@ impl State {
             first = last + 1;
             let Some((at, fault)) = failed else { continue };
             let failure = fault.failure;
-            each(at, Err(fault));
-            first = at + 1;
             singly |= failure == Failure::Timeout;
             went.spent = failure == Failure::Memory && !self.collected();
             // Collecting takes time as well.
             let clock = (self.meter.clock)();
-            let mut over = clock >= deadline_ns;
-            if over && again {
-                (over, again, singly) = (false, false, true);
-                deadline_ns = clock.saturating_add(limits.time_ns);
+            let late = failure == Failure::Timeout && self.meter.late.load(Relaxed);
+            let over = late || clock >= deadline_ns;
+            let own_ns = if alone { clock.saturating_sub(began_ns) } else { 0 };
+            if !late || own_ns >= limits.time_ns / 2 {
+                each(at, Err(fault));
+                first = at + 1;
+            } else if again {
+                put_off = Some(at);
+                first = at + 1;
+            } else {
+                first = at;
             }
-            if over || went.spent {
+            if went.spent || (over && !again) {
                 // Those have taken nothing themselves: nobody has judged them.
                 let failure = if went.spent { Failure::Resting } else { Failure::Late };
                 let what = if went.spent { "memory" } else { "time" };
                 let message = || format!("{}: no {what} left for the questions behind it", limits.name);
-                (first..count).for_each(|at| each(at, Err(Fault { failure, message: message() })));
+                (first..end)
+                    .chain(put_off)
+                    .for_each(|at| each(at, Err(Fault { failure, message: message() })));
                 break;
+            }
+            if over {
+                (again, singly) = (false, true);
+                deadline_ns = clock.saturating_add(limits.time_ns);
             }
         }
         // Luau does not collect when memory runs out: what is unused must not get that far.
@@ -312,7 +352,7 @@ impl State {
         went
     }
 
-    /// Takes back what is not used any more; whether there is room now.
+    /// Takes back what is not used any more; whether there is room now: a quarter of the memory.
     fn collected(&mut self) -> bool {
         let collected = self.lua.gc_collect().is_ok();
         self.kept = self.lua.used_memory();
