@@ -1,19 +1,20 @@
 //! Keys turned round for vectors.
 
 use crate::key::{Key, WORDS};
+use tidemill_lookup::mem::OnLines;
 
 /// Keys of a group.
 pub(crate) const GROUP: usize = 32;
 
 /// Words of a group's keys, word by word, each made when it is first asked for.
 pub(crate) struct Turned {
-    words: [[u64; GROUP]; WORDS],
+    words: OnLines<[[u64; GROUP]; WORDS]>,
     there: u8,
 }
 
 impl Turned {
     pub(crate) fn new() -> Self {
-        Turned { words: [[0; GROUP]; WORDS], there: 0 }
+        Turned { words: OnLines([[0; GROUP]; WORDS]), there: 0 }
     }
 
     /// Other keys come: of those before none is there.

@@ -24,6 +24,27 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
+/// Numbers of a group of keys, from the first byte of a line of 64 bytes on, for vectors that are stored and read back: across two lines that takes several times
+/// as long, and where an array lies on a stack nobody knows.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub struct OnLines<T>(pub T);
+
+impl<T> Deref for OnLines<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for OnLines<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
 /// The page size that a [`Region`] is known to have been given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {

@@ -4,6 +4,7 @@ use super::GROUP;
 use crate::turned::Turned;
 use tidemill_flow::flowtable::Slot;
 use tidemill_flow::key::Key as FlowKey;
+use tidemill_lookup::mem::OnLines;
 
 /// Keys of a batch, by their places in it.
 #[derive(Clone, Copy)]
@@ -56,8 +57,8 @@ impl Open {
 pub(super) struct Scratch {
     pub(super) turned: Turned,
     pub(super) asked: [Asked; GROUP],
-    pub(super) masked: [FlowKey<8>; GROUP],
-    pub(super) hashes: [u64; GROUP],
+    pub(super) masked: OnLines<[FlowKey<8>; GROUP]>,
+    pub(super) hashes: OnLines<[u64; GROUP]>,
     pub(super) slots: [Option<Slot>; GROUP],
 }
 
@@ -66,8 +67,8 @@ impl Default for Scratch {
         Scratch {
             turned: Turned::new(),
             asked: [Asked::default(); GROUP],
-            masked: [FlowKey([0; 8]); GROUP],
-            hashes: [0; GROUP],
+            masked: OnLines([FlowKey([0; 8]); GROUP]),
+            hashes: OnLines([0; GROUP]),
             slots: [None; GROUP],
         }
     }

@@ -61,6 +61,7 @@ use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key as FlowKey;
 use tidemill_flow::table::SizeError;
+use tidemill_lookup::mem::OnLines;
 use tries::Tries;
 
 /// Keys that go through the layers together.
@@ -252,7 +253,7 @@ impl Cache {
     ) {
         let n = keys.len().min(out.len());
         let mut open = Open::first(n);
-        let mut hashes = [0; GROUP];
+        let mut hashes = OnLines([0; GROUP]);
         let near = self.is_near();
         // Without filters all are asked for at once, as of one mask.
         let apart = self.masks.have_filters() && self.masks.order().len() > 1;
@@ -264,7 +265,7 @@ impl Cache {
             return;
         }
         let missed = open.bits();
-        let whole = (!near).then_some(&hashes);
+        let whole = (!near).then_some(&hashes.0);
         let mut spared = 0;
         if !near {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);

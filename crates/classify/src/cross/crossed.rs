@@ -12,6 +12,7 @@ use crate::rule::{Match, Rank, Rule, RuleId};
 use crate::tuple::{Grouping, TupleSpace};
 use crate::turned::GROUP;
 use std::sync::Arc;
+use tidemill_lookup::mem::OnLines;
 
 /// Changes after which it is worn, and as a part of the rules: the larger of both.
 const FEW: usize = 64;
@@ -195,7 +196,7 @@ impl Crossed {
             return space.lookup_batch(keys, out);
         }
         for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
-            let mut numbers = [NO_RULE; GROUP];
+            let mut numbers = OnLines([NO_RULE; GROUP]);
             self.base.cross.find(keys, &mut numbers);
             self.finish(space, keys, &numbers, out);
         }
@@ -207,7 +208,7 @@ impl Crossed {
             return space.lookup_batch_scalar(keys, out);
         }
         for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
-            let mut numbers = [NO_RULE; GROUP];
+            let mut numbers = OnLines([NO_RULE; GROUP]);
             self.base.cross.find_scalar(keys, &mut numbers);
             self.finish(space, keys, &numbers, out);
         }

@@ -51,7 +51,7 @@ use crate::key::Key;
 use crate::turned::GROUP;
 use block::{Blocks, NO_RULE};
 use condition::Conditions;
-use tidemill_lookup::mem::Table;
+use tidemill_lookup::mem::{OnLines, Table};
 use tidemill_lookup::prefetch::prefetch_read;
 
 /// One address: the classes of its halves, and what class those make.
@@ -120,9 +120,9 @@ impl Cross {
 
     /// The same without vectors: the specification.
     fn find_scalar(&self, keys: &[Key], out: &mut [u32; GROUP]) {
-        let mut heads = [0; GROUP];
+        let mut heads = OnLines([0; GROUP]);
         self.heads(keys, &mut heads);
-        for ((key, head), out) in keys.iter().zip(heads).zip(out) {
+        for ((key, &head), out) in keys.iter().zip(&*heads).zip(out) {
             let (ports, met) = (ports(key), self.conditions.met(key));
             *out = self.walk(head, NO_RULE, ports, met);
             if let Some(everywhere) = self.everywhere {
@@ -134,19 +134,19 @@ impl Cross {
     /// Where the lists of keys begin, phase by phase for all of them, so that waits for memory overlap. The lists are on their way.
     #[inline(always)]
     fn heads(&self, keys: &[Key], heads: &mut [u32; GROUP]) {
-        let mut places = [[0; 2]; GROUP];
+        let mut places = OnLines([[0; 2]; GROUP]);
         for (place, key) in places.iter_mut().zip(keys) {
             *place = [self.source.place((key.0[0] >> 32) as u32), self.destination.place(key.0[0] as u32)];
             self.source.prefetch(place[0]);
             self.destination.prefetch(place[1]);
         }
-        let mut entries = [0; GROUP];
-        for ((entry, place), key) in entries.iter_mut().zip(places).zip(keys) {
+        let mut entries = OnLines([0; GROUP]);
+        for ((entry, place), key) in entries.iter_mut().zip(*places).zip(keys) {
             let column = self.destination.class(place[1]) * self.served + self.service(key);
             *entry = self.source.class(place[0]) * self.columns + column;
             prefetch_read(self.lists.as_ptr().wrapping_add(*entry));
         }
-        for ((head, entry), _) in heads.iter_mut().zip(entries).zip(keys) {
+        for ((head, entry), _) in heads.iter_mut().zip(*entries).zip(keys) {
             *head = self.lists[entry];
             self.blocks.prefetch(*head);
         }

@@ -12,6 +12,7 @@ use crate::cpu::Avx512;
 use crate::key::{Key, WORDS};
 use crate::turned::GROUP;
 use std::arch::x86_64::*;
+use tidemill_lookup::mem::OnLines;
 
 impl Avx512 {
     /// As [`Cross::find_scalar`].
@@ -25,9 +26,9 @@ impl Avx512 {
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 fn find(cross: &Cross, keys: &[Key], out: &mut [u32; GROUP]) {
-    let mut heads = [0; GROUP];
+    let mut heads = OnLines([0; GROUP]);
     cross.heads(keys, &mut heads);
-    for ((key, head), out) in keys.iter().zip(heads).zip(out) {
+    for ((key, &head), out) in keys.iter().zip(&*heads).zip(out) {
         let ports = _mm256_set1_epi32(ports(key) as i32);
         let met = _mm512_set1_epi64(met(&cross.conditions, key) as i64);
         *out = walk(cross, head, NO_RULE, ports, met);

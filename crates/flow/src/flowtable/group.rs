@@ -14,6 +14,7 @@ use crate::words::AtomicU64;
 use std::hint::select_unpredictable;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
 use std::sync::atomic::Ordering;
+use tidemill_lookup::mem::OnLines;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -22,14 +23,17 @@ pub(super) const GROUP: usize = 32;
 
 /// What is known of the keys of a group.
 #[cfg_attr(test, derive(Clone))]
+#[repr(C)]
 pub(super) struct Group {
-    homes: [u32; GROUP],
+    homes: OnLines<[u32; GROUP]>,
     /// Other buckets.
-    others: [u32; GROUP],
-    tags: [u16; GROUP],
+    others: OnLines<[u32; GROUP]>,
     /// The first slot with the key's tag, in its home or else in its other bucket, if there is one.
-    pub(super) slots: [u32; GROUP],
-    /// Bits of the keys for which there is one.
+    pub(super) slots: OnLines<[u32; GROUP]>,
+    tags: OnLines<[u16; GROUP]>,
+    /// The free lane that a key goes to which is welcome, the lowest of those that are [preferred](Store::preferred).
+    lanes: [u8; GROUP],
+    /// Bits of the keys for which there is a slot.
     seen: u32,
     /// Bits of those of which it is the slot.
     pub(super) found: u32,
@@ -38,8 +42,6 @@ pub(super) struct Group {
     pub(super) hopeless: u32,
     /// Bits of the keys that are new, and whose home has a free lane and no strays: known to insertions only.
     pub(super) welcome: u32,
-    /// That lane, the lowest of those that are [preferred](Store::preferred).
-    lanes: [u8; GROUP],
 }
 
 /// What homes show of a group's keys, while one after the other is looked at: numbers of their own, so that they stay in registers.
@@ -54,10 +56,10 @@ impl Group {
     #[inline(always)]
     pub(super) const fn new() -> Self {
         Group {
-            homes: [0; GROUP],
-            others: [0; GROUP],
-            tags: [0; GROUP],
-            slots: [0; GROUP],
+            homes: OnLines([0; GROUP]),
+            others: OnLines([0; GROUP]),
+            slots: OnLines([0; GROUP]),
+            tags: OnLines([0; GROUP]),
             seen: 0,
             found: 0,
             away: Away { strays: 0, crowded: 0 },
@@ -424,7 +426,7 @@ impl<const W: usize, S: State> Store<W, S> {
         if GUESS {
             return self.middle_guessed(group);
         }
-        let (mut answers, mut frees) = ([0_u32; GROUP], [0_u32; GROUP]);
+        let (mut answers, mut frees) = (OnLines([0_u32; GROUP]), OnLines([0_u32; GROUP]));
         for i in 0..GROUP {
             let (home, other) = (read_back(&group.homes, i), read_back(&group.others, i));
             // SAFETY: `begin_avx512` has computed it.

@@ -103,7 +103,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         store.look::<false>(hashes, keys, |group, start| {
             let out = &mut out[start..n.min(start + GROUP)];
             // Without a look at whether there is an i-th slot, so that vectors do all of them.
-            for ((i, out), &slot) in out.iter_mut().enumerate().zip(&group.slots) {
+            for ((i, out), &slot) in out.iter_mut().enumerate().zip(group.slots.iter()) {
                 *out = Slot::new_if(group.found >> i & 1 != 0, slot);
             }
             for i in bits(group.unsure()) {
