@@ -425,15 +425,17 @@ fn another_vlan_is_another_memcached() {
     assert_eq!(cache.frame(Side::Clients, &tagged(5, &get), true, 1800, START), Fate::Ask);
 }
 
-/// A get to a group's MAC address (a cluster's, or a broadcast) is memcached's to answer: what came from that address would be dropped.
+/// A get to a group's MAC address (a cluster's, or a broadcast) is memcached's to answer: what came from that address would be dropped. So is one that says that
+/// it comes from there: its answer would go to everybody.
 #[test]
-fn nothing_is_answered_from_a_groups_mac_address() {
+fn nothing_is_answered_from_a_groups_mac_address_or_to_one() {
     let mut world = World::new("");
     let get = datagram(CLIENT, SERVED, 1, b"get k\r\n");
     for mac in [[1, 0, 0x5e, 0, 0, 9], [0xff; 6]] {
-        let group = [&mac[..], &get[6..]].concat();
-        assert!((0..5).all(|_| world.through(Side::Clients, &group) == Fate::Pass));
-        assert!((0..5).any(|_| world.hits("k")));
+        for group in [[&mac[..], &get[6..]].concat(), [&get[..6], &mac, &get[12..]].concat()] {
+            assert!((0..5).all(|_| world.through(Side::Clients, &group) == Fate::Pass));
+            assert!((0..5).any(|_| world.hits("k")));
+        }
     }
 }
 
