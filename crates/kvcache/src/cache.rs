@@ -460,8 +460,12 @@ impl Cache {
 
     /// What memcached says to a question of ours.
     fn answer_to_us(&mut self, header: &Frame, text: &[u8], now_ns: u64) {
+        if self.server.is_behind(text) {
+            self.counters.one(Counter::Behind);
+            self.gate.shut(now_ns);
+        }
         if header.sequence != 0 {
-            // Of an answer the first datagram has what was asked for.
+            // Of an answer the first datagram has all else that was asked for.
             return;
         }
         if text == b"ERROR\r\n" {

@@ -355,6 +355,33 @@ fn an_answer_on_a_blind_connection_voids_what_is_kept() {
     }
 }
 
+/// memcached has as many connections as it takes: what another one has brought before it was reset is executed when one of them has ended, and nothing says so.
+#[test]
+fn what_waits_to_be_accepted_is_executed_later() {
+    let mut world = World::new("");
+    world.accepts = [0, 1];
+    world.opens(CLIENT.1, world.client);
+    assert_eq!(world.sends(b"set k 0 0 1\r\nX\r\n"), Fate::Pass);
+    let [seq, ack] = world.client;
+    assert_eq!(world.through(Side::Clients, &segment(CLIENT, SERVED, seq, ack, RST, &[])), Fate::Pass);
+    for _ in 0..10 {
+        world.now += SETTLE;
+        assert!(!world.settled(), "it waits");
+    }
+    world.accepts = [1, 1];
+    world.now += SETTLE;
+    assert!(!world.settled(), "it is accepted, and executed now");
+    world.now += SETTLE;
+    assert!(world.settled());
+    // Between two questions.
+    world.accepts = [1, 2];
+    world.now += SECOND;
+    assert!(!world.settled());
+    world.now += SETTLE;
+    assert!(world.settled());
+    assert!(world.count(Counter::Behind) >= 12);
+}
+
 /// A client on our port is given its answers, and nobody loses his for long.
 #[test]
 fn a_client_on_our_port_mutes_us_for_a_while() {
