@@ -91,8 +91,14 @@ fn the_worst_case_fills_its_table() {
     let most = bound(filling, "max").max(bound(full, "max"));
     assert!((least..=most).contains(&bound(all, "value")), "{lines:?}");
     assert!(of("bound", "mpps").is_some() && of("bound", "mpps_full").is_none());
+    // What its tables lie on is the machine's affair; the bound has none.
+    let pages = |subject: &str| of(subject, "mpps").unwrap()["params"]["pages"].as_str();
+    let known = ["4 KB", "2 MB", "2 MB, transparent", "unknown"];
+    assert!(pages("gatekeeper").unwrap().split(" or ").all(|pages| known.contains(&pages)), "{all}");
+    assert_eq!(pages("bound"), None);
     let text = folder.ok("bench gate --case worst --entries 2^10 --seconds 0.0001 --runs 2").out;
     assert!(text.contains("while it fills: ") && text.contains("when it is full: "), "{text}");
+    assert!(text.contains(" Mpps, tables on "), "{text}");
 }
 
 #[test]

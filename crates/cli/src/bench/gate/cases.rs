@@ -14,6 +14,7 @@
 use super::GateBench;
 use crate::bench::ends::{Back, DESTINATION, FRAME, PORTS, bridge, frame, ran, router, source, write};
 use crate::bench::flow::{check_free, size_name};
+use crate::bench::pass::table_pages;
 use crate::bench::report::Report;
 use crate::bench::statistics;
 use crate::json::{Measurement, Params, Ratio};
@@ -21,6 +22,7 @@ use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -124,6 +126,8 @@ struct Rates {
     all: f64,
     /// While the table fills, and then; where flows are made.
     parts: Option<[f64; 2]>,
+    /// What the tables lie on.
+    pages: Option<&'static str>,
 }
 
 impl Measured {
@@ -139,11 +143,17 @@ impl Measured {
             ]),
             Case::Granted => None,
         };
-        Some(Rates { all: rate(packets, ns)?, parts })
+        Some(Rates { all: rate(packets, ns)?, parts, pages: None })
     }
 }
 
 impl Plan {
+    /// Bytes of the Gatekeeper's tables. Of both families: both are there from the start.
+    fn bytes(&self) -> usize {
+        let bytes = Gate::<u32, 1>::BYTES_PER_FLOW + Gate::<u128, 4>::BYTES_PER_FLOW;
+        (self.flows as f64 * bytes) as usize
+    }
+
     /// Packets that come at least.
     fn packets(&self) -> u64 {
         match self.case {
@@ -246,6 +256,7 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<Rates> {
             (graph.build()?, Some((router, gate)))
         }
     };
+    let pages = controls.as_ref().map(|_| table_pages(plan.bytes(), 0));
     let measured = Arc::new(Measured::default());
     let front = Front {
         plan: *plan,
@@ -263,7 +274,7 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<Rates> {
     if let Some((_, gate)) = &controls {
         check(plan.case, measured.packets.load(Ordering::Relaxed), &gate.counters(), &ledger)?;
     }
-    Ok(rates)
+    Ok(Rates { pages, ..rates })
 }
 
 /// Every packet has to be what the case is about, a table that is to get full has to be, and nothing else may be dropped than requests that there is no room for.
@@ -299,11 +310,10 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
             if !(1024..=1 << 28).contains(&flows) {
                 return Err(usage(format!("{flows} flows: give 1024 to 2^28")));
             }
-            // Of both families: both are there from the start.
-            let bytes = Gate::<u32, 1>::BYTES_PER_FLOW + Gate::<u128, 4>::BYTES_PER_FLOW;
-            check_free(flows, "the Gatekeeper's tables", (flows as f64 * bytes) as usize)?;
             let duration = Duration::from_secs_f64(args.seconds);
-            plans.push(Plan { case: *case, flows, duration, seed: args.seed });
+            let plan = Plan { case: *case, flows, duration, seed: args.seed };
+            check_free(flows, "the Gatekeeper's tables", plan.bytes())?;
+            plans.push(plan);
         }
     }
     let progress = Progress::new("bench gate", (plans.len() * args.runs * SUBJECTS.len()) as u64);
@@ -314,28 +324,38 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
         let mut rates: [Vec<f64>; SUBJECTS.len()] = Default::default();
         // Of the Gatekeeper, while its table fills, and then.
         let mut parts: [Vec<f64>; 2] = Default::default();
+        // Another run may find other pages free.
+        let mut pages: BTreeSet<&str> = BTreeSet::new();
         for run in 0..args.runs {
             for i in 0..SUBJECTS.len() {
                 let turn = (i + run) % SUBJECTS.len();
-                let Rates { all, parts: two } = run_once(SUBJECTS[turn].0, plan).context(case.clone())?;
+                let Rates { all, parts: two, pages: on } =
+                    run_once(SUBJECTS[turn].0, plan).context(case.clone())?;
                 rates[turn].push(all);
+                pages.extend(on);
                 if let Some(two) = two.filter(|_| SUBJECTS[turn].0 == Subject::Gatekeeper) {
                     parts.iter_mut().zip(two).for_each(|(part, rate)| part.push(rate));
                 }
                 progress.add(1);
             }
         }
+        let pages = pages.into_iter().collect::<Vec<_>>().join(" or ");
         for ((_, subject), mpps) in SUBJECTS.iter().zip(&rates) {
+            let is_gatekeeper = *subject == SUBJECTS[0].1;
             let mut params = Params::new();
             params.insert("flows".into(), plan.flows.into());
             params.insert("frame".into(), FRAME.into());
             params.insert("seconds".into(), args.seconds.into());
             params.insert("seed".into(), args.seed.into());
+            if is_gatekeeper {
+                params.insert("pages".into(), pages.as_str().into());
+            }
             if !args.json {
-                println!("{case}, {subject}: {:.2} Mpps", statistics::median(mpps));
+                let on = if is_gatekeeper { format!(", tables on {pages}") } else { String::new() };
+                println!("{case}, {subject}: {:.2} Mpps{on}", statistics::median(mpps));
             }
             report.line(Measurement::of("gate", subject, &case, "mpps", mpps, params.clone()))?;
-            if *subject != SUBJECTS[0].1 || parts[0].is_empty() {
+            if !is_gatekeeper || parts[0].is_empty() {
                 continue;
             }
             for ((metric, when), mpps) in PARTS.iter().zip(&parts) {
