@@ -2,6 +2,7 @@
 //! between `<!-- numbers:begin NAME -->` and `<!-- numbers:end -->`; where nothing has been recorded, nothing does.
 
 mod classify;
+mod gate;
 mod port;
 mod roles;
 
@@ -24,7 +25,7 @@ type Block = (&'static str, fn() -> Result<String>);
 const FILES: &[(&str, &[Block])] = &[
     ("README.md", BLOCKS),
     ("crates/lpm/README.md", &[("members", members)]),
-    ("bench/figures.md", &[("fu-4.7", fu_4_7)]),
+    ("bench/figures.md", &[("fu-4.6", gate::fu_4_6), ("fu-4.7", fu_4_7)]),
 ];
 
 const BLOCKS: &[Block] = &[

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this, or one of these with commas: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, bench-port-wire, bench-churn, peers-port, peers-port-v6, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-redis, bench-classify,
+    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, bench-port-wire, bench-churn, peers-port, peers-port-v6, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, gate-ways, fu-4.6, bench-nf, bench-kv, bench-redis, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
@@ -196,6 +196,23 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if wanted("bench-gate") {
         let record = Record::start("bench-gate", json!({}), options.quick)?;
         bench(record, &["gate"], None, if options.quick { &["--runs", "2"] } else { &[] })?;
+    }
+    if wanted("gate-ways") {
+        let record = Record::start("gate-ways", json!({}), options.quick)?;
+        let ways = ["gate", "--order", "one-pass,flow-first", "--driver", "group,coroutine,plain"];
+        let quick: &[&str] =
+            if options.quick { &["--runs", "2", "--entries", "2^20"] } else { &["--runs", "5"] };
+        bench(record, &ways, None, quick)?;
+    }
+    if wanted(figures::GATE) {
+        let record = Record::start(figures::GATE, json!({}), options.quick)?;
+        let figure = ["gate", "--figure", figures::GATE, "--entries"];
+        let quick: &[&str] = if options.quick {
+            &["2^15,2^20", "--runs", "2", "--seconds", "0.1"]
+        } else {
+            &["2^15,2^20,2^25"]
+        };
+        bench(record, &figure, None, quick)?;
     }
     if wanted("bench-nf") {
         let record = Record::start("bench-nf", json!({}), options.quick)?;

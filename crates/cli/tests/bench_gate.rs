@@ -91,8 +91,42 @@ fn the_worst_case_fills_its_table() {
     let most = bound(filling, "max").max(bound(full, "max"));
     assert!((least..=most).contains(&bound(all, "value")), "{lines:?}");
     assert!(of("bound", "mpps").is_some() && of("bound", "mpps_full").is_none());
+    // What its tables lie on is the machine's affair; the bound has none.
+    let pages = |subject: &str| of(subject, "mpps").unwrap()["params"]["pages"].as_str();
+    let known = ["4 KB", "2 MB", "2 MB, transparent", "unknown"];
+    assert!(pages("gatekeeper").unwrap().split(" or ").all(|pages| known.contains(&pages)), "{all}");
+    assert_eq!(pages("bound"), None);
     let text = folder.ok("bench gate --case worst --entries 2^10 --seconds 0.0001 --runs 2").out;
     assert!(text.contains("while it fills: ") && text.contains("when it is full: "), "{text}");
+    assert!(text.contains(" Mpps, tables on "), "{text}");
+}
+
+/// They are measured in turns, and each is told beside the first; the usual one has the name that it has alone.
+#[test]
+fn every_order_and_driver_is_measured() {
+    let ways = "--order one-pass,flow-first --driver group,coroutine,plain";
+    let sizes = "--entries 2^12 --flows 4k --seconds 0.0001 --runs 2";
+    let lines = Folder::new().ok(&format!("bench gate {sizes} {ways} --json")).json();
+    for case in ["worst/2^12", "granted/4000"] {
+        let of_case = || lines.iter().filter(move |line| line["case"] == case);
+        let rates = of_case().filter(|line| line["metric"] == "mpps");
+        let subjects: Vec<&str> = rates.map(|line| line["subject"].as_str().unwrap()).collect();
+        assert_eq!(
+            subjects,
+            [
+                "gatekeeper",
+                "gatekeeper/one-pass/coroutine",
+                "gatekeeper/one-pass/plain",
+                "gatekeeper/flow-first/group",
+                "gatekeeper/flow-first/coroutine",
+                "gatekeeper/flow-first/plain",
+                "bound"
+            ],
+            "{case}"
+        );
+        let ratios = |to: &str| of_case().filter(|line| line["to"] == to).count();
+        assert_eq!((ratios("bound"), ratios("gatekeeper")), (6, 5), "{case}");
+    }
 }
 
 #[test]
@@ -113,6 +147,9 @@ fn it_speaks_to_people() {
 fn mistakes_get_one_line() {
     Folder::new().fail(&[
         ("bench gate --figure fu-9.9", 2, "fu-4.6"),
+        ("bench gate --order two-pass", 2, "`one-pass` or `flow-first`"),
+        ("bench gate --driver groups", 2, "`plain`, `group`, `coroutine`"),
+        ("bench gate --figure fu-4.6 --driver plain", 2, "--driver"),
         ("bench gate --figure fu-4.6 --entries 3", 2, "2^20, 1M"),
         ("bench gate --figure fu-4.6 --entries 2^32", 2, "give fewer"),
         ("bench gate --figure fu-4.6 --burst 257", 2, "--burst 257: give 1 to 256"),

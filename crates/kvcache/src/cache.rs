@@ -16,7 +16,7 @@
 
 use crate::counters::{Board, Counter, Counters};
 use crate::fills::{Came, Fills};
-use crate::frame::{Found, Parts, Way, find, is_to_group, write};
+use crate::frame::{Found, Parts, Way, find, is_of_group, write};
 use crate::gate::{Gate, Version};
 use crate::hot::{Hot, HotKey};
 use crate::keyhash::KeyHash;
@@ -253,7 +253,7 @@ impl Cache {
         }
         let hash = self.hash.of(key);
         let ours = self.is_ours(parts.dst, parts) && self.settings.answers(parts.src);
-        if !ours || !parts.is_plain || is_to_group(frame) {
+        if !ours || !parts.is_plain || is_of_group(frame) {
             self.counters.one(if ours { Counter::Other } else { Counter::Denied });
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
@@ -460,8 +460,12 @@ impl Cache {
 
     /// What memcached says to a question of ours.
     fn answer_to_us(&mut self, header: &Frame, text: &[u8], now_ns: u64) {
+        if self.server.is_behind(text) {
+            self.counters.one(Counter::Behind);
+            self.gate.shut(now_ns);
+        }
         if header.sequence != 0 {
-            // Of an answer the first datagram has what was asked for.
+            // Of an answer the first datagram has all else that was asked for.
             return;
         }
         if text == b"ERROR\r\n" {

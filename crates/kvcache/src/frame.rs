@@ -55,9 +55,9 @@ pub(crate) fn find(frame: &[u8], is_whole: bool) -> Found {
     if is_whole || found == Found::Other { found } else { Found::Anything }
 }
 
-/// Whether it is to a group's MAC address. An answer would come from there, which switches and hosts drop.
-pub(crate) fn is_to_group(frame: &[u8]) -> bool {
-    frame.first().is_some_and(|byte| byte & 1 == 1)
+/// Whether it is to a group's MAC address, or from one. An answer would come from there, which switches and hosts drop, or go to all of the group.
+pub(crate) fn is_of_group(frame: &[u8]) -> bool {
+    [0_usize, 6].iter().any(|&mac| frame.get(mac).is_some_and(|byte| byte & 1 == 1))
 }
 
 /// Of a frame with more than one tag: it is in nobody's VLAN.

@@ -1,6 +1,7 @@
 //! Whether memcached is still the process that the values came from: it is asked for `stats` now and then, which begin with its number and its age.
 //! A memcached that was started again is empty, and nothing that the bridge sees on its way need say so. And what flush for later waits in it, when that is not
-//! known (`stats settings`): in seconds of its own clock, which `stats` shows.
+//! known (`stats settings`): in seconds of its own clock, which `stats` shows. And whether connections wait to be accepted: its kernel takes what they bring, and
+//! it executes that when it has accepted them, even those that were reset meanwhile, which nothing on the way shows.
 
 /// What memcached has said.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +51,10 @@ pub(crate) struct Server {
     asked: [Option<(u16, u64, About)>; QUESTIONS],
     number: u16,
     known: Option<Known>,
+    /// By its last word it accepts no connections.
+    is_full: bool,
+    /// How often it has stopped to accept some.
+    stops: Option<u64>,
 }
 
 impl Server {
@@ -62,6 +67,8 @@ impl Server {
             asked: [None; QUESTIONS],
             number: 0,
             known: None,
+            is_full: false,
+            stops: None,
         }
     }
 
@@ -129,6 +136,20 @@ impl Server {
         self.known = Some(Known { pid, began_s, age_s, at_ns: asked_ns });
         Some(Heard { asked_ns, is_other })
     }
+
+    /// Whether connections wait to be accepted, or have waited until just now, by a datagram of an answer: it may be any of them that tells.
+    pub(crate) fn is_behind(&mut self, text: &[u8]) -> bool {
+        let mut is_behind = false;
+        if let Some(accepts) = stat(text, "STAT accepting_conns ") {
+            // Once more when it accepts again: then it has them, and has not executed what they bring.
+            is_behind |= accepts == 0 || self.is_full;
+            self.is_full = accepts == 0;
+        }
+        if let Some(stops) = stat(text, "STAT listen_disabled_num ") {
+            is_behind |= self.stops.replace(stops).is_some_and(|before| before != stops);
+        }
+        is_behind
+    }
 }
 
 fn stat(text: &[u8], name: &str) -> Option<u64> {
@@ -190,5 +211,24 @@ mod tests {
         assert_eq!(told("STAT oldest 1060\r\n"), Some((5, Some(10 * S))));
         assert_eq!(told("STAT oldest 1059\r\n"), Some((5, None)), "it is over");
         assert_eq!(told("STAT maxbytes 5\r\n"), None, "it does not tell");
+    }
+
+    #[test]
+    fn it_says_when_connections_wait() {
+        let mut server = Server::new(S);
+        let text = |accepts: u8, stops: u8| {
+            format!("STAT pid 7\r\nSTAT accepting_conns {accepts}\r\nSTAT listen_disabled_num {stops}\r\n")
+        };
+        let mut told = |text: &str| server.is_behind(text.as_bytes());
+        assert!(!told("STAT pid 7\r\n") && !told(&text(1, 3)) && !told(&text(1, 3)));
+        assert!(told(&text(0, 4)) && told(&text(0, 4)));
+        assert!(!told("STAT pid 7\r\n"), "the other datagram tells");
+        assert!(told(&text(1, 4)) && !told(&text(1, 4)));
+        assert!(told(&text(1, 6)) && !told(&text(1, 6)), "between two questions");
+        // The end of the datagram is anywhere.
+        assert!(
+            told("STAT accepting_conns 0\r\nSTAT listen_dis") && !told("abled_num 7\r\nSTAT threads 4\r\n")
+        );
+        assert!(told("STAT accepting_conns 1\r\nSTAT listen_dis") && !told("STAT accepting_conns "));
     }
 }

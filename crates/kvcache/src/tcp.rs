@@ -12,7 +12,7 @@
 //!   answer, one of those that bring a stream of Multipath TCP, one that was reset (nobody knows whether memcached's kernel took the reset for one). Whatever it
 //!   has begun ends `settle` later, and each further segment with data, of either side, shuts the gate for as long, and until memcached has told what flush waits.
 //!   So losing sight of a connection costs hits, and no truth, as long as memcached reads what has come within that time. Where it does later, because the client
-//!   leaves answers unread, its answer voids what was kept.
+//!   leaves answers unread, its answer voids what was kept; because it has not accepted the connection yet, it says so when it is asked (`server.rs`).
 //! * With SYN cookies a kernel answers several SYNs of the same ends, and which of its answers counts is seen by none of them: a second one with other
 //!   numbers, or data before the first byte, makes the connection blind.
 

@@ -355,6 +355,33 @@ fn an_answer_on_a_blind_connection_voids_what_is_kept() {
     }
 }
 
+/// memcached has as many connections as it takes: what another one has brought before it was reset is executed when one of them has ended, and nothing says so.
+#[test]
+fn what_waits_to_be_accepted_is_executed_later() {
+    let mut world = World::new("");
+    world.accepts = [0, 1];
+    world.opens(CLIENT.1, world.client);
+    assert_eq!(world.sends(b"set k 0 0 1\r\nX\r\n"), Fate::Pass);
+    let [seq, ack] = world.client;
+    assert_eq!(world.through(Side::Clients, &segment(CLIENT, SERVED, seq, ack, RST, &[])), Fate::Pass);
+    for _ in 0..10 {
+        world.now += SETTLE;
+        assert!(!world.settled(), "it waits");
+    }
+    world.accepts = [1, 1];
+    world.now += SETTLE;
+    assert!(!world.settled(), "it is accepted, and executed now");
+    world.now += SETTLE;
+    assert!(world.settled());
+    // Between two questions.
+    world.accepts = [1, 2];
+    world.now += SECOND;
+    assert!(!world.settled());
+    world.now += SETTLE;
+    assert!(world.settled());
+    assert!(world.count(Counter::Behind) >= 12);
+}
+
 /// A client on our port is given its answers, and nobody loses his for long.
 #[test]
 fn a_client_on_our_port_mutes_us_for_a_while() {
@@ -425,15 +452,17 @@ fn another_vlan_is_another_memcached() {
     assert_eq!(cache.frame(Side::Clients, &tagged(5, &get), true, 1800, START), Fate::Ask);
 }
 
-/// A get to a group's MAC address (a cluster's, or a broadcast) is memcached's to answer: what came from that address would be dropped.
+/// A get to a group's MAC address (a cluster's, or a broadcast) is memcached's to answer: what came from that address would be dropped. So is one that says that
+/// it comes from there: its answer would go to everybody.
 #[test]
-fn nothing_is_answered_from_a_groups_mac_address() {
+fn nothing_is_answered_from_a_groups_mac_address_or_to_one() {
     let mut world = World::new("");
     let get = datagram(CLIENT, SERVED, 1, b"get k\r\n");
     for mac in [[1, 0, 0x5e, 0, 0, 9], [0xff; 6]] {
-        let group = [&mac[..], &get[6..]].concat();
-        assert!((0..5).all(|_| world.through(Side::Clients, &group) == Fate::Pass));
-        assert!((0..5).any(|_| world.hits("k")));
+        for group in [[&mac[..], &get[6..]].concat(), [&get[..6], &mac, &get[12..]].concat()] {
+            assert!((0..5).all(|_| world.through(Side::Clients, &group) == Fate::Pass));
+            assert!((0..5).any(|_| world.hits("k")));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 pub(super) fn roles() -> Result<String> {
-    tables(&[("bench-amp", amp), ("bench-gate", gate), ("bench-kv", kv)])
+    tables(&[("bench-amp", amp), ("bench-gate", gate), ("gate-ways", super::gate::ways), ("bench-kv", kv)])
 }
 
 /// Families and numbers of flows, as columns.

@@ -54,6 +54,29 @@ pub(crate) fn key_pages<A>(arrays: &[&[A]]) -> &'static str {
     if arrays.iter().all(|keys| collapse(keys)) { "2 MB" } else { "4 KB" }
 }
 
+/// The pages that a table of so many bytes lies on, nearly all of it, by the process's own books; so many bytes of keys lie on transparent
+/// ones as well, if the allocator is asked for that, but for their ends.
+pub(crate) fn table_pages(bytes: usize, keys: usize) -> &'static str {
+    let Ok(text) = std::fs::read_to_string("/proc/self/smaps_rollup") else {
+        return "unknown";
+    };
+    let on = |kinds: &[&str], others: usize| {
+        let of = |line: &str| {
+            let (kind, size) = line.split_once(':')?;
+            let kilobytes: usize = size.trim().strip_suffix(" kB")?.parse().ok()?;
+            kinds.contains(&kind).then_some(kilobytes << 10)
+        };
+        text.lines().filter_map(of).sum::<usize>() >= bytes / 10 * 9 + others
+    };
+    if on(&["Private_Hugetlb"], 0) {
+        "2 MB"
+    } else if on(&["Private_Hugetlb", "AnonHugePages"], keys.saturating_sub(4 << 20)) {
+        "2 MB, transparent"
+    } else {
+        "4 KB"
+    }
+}
+
 /// Whether a lookup waits for the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -148,5 +171,11 @@ mod tests {
         let moved = on_huge_pages(keys.clone());
         assert_eq!(moved[..], keys[..]);
         assert_eq!(key_pages(&[&moved[..]]), "4 KB", "64 KB have no whole huge page inside");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_not_there_lies_on_no_huge_pages() {
+        assert_eq!(table_pages(1 << 45, 0), "4 KB");
     }
 }

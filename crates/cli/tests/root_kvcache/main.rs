@@ -7,6 +7,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
 
+mod accept;
 mod combinations;
 #[path = "../../../kv/tests/contract/mod.rs"]
 mod contract;

@@ -45,10 +45,15 @@ pub(crate) struct Memcached(Child);
 
 impl Memcached {
     pub(crate) fn start(host: &Netns, threads: usize) -> Self {
+        Self::start_with(host, threads, &[])
+    }
+
+    /// `more`: arguments, which count before ours.
+    pub(crate) fn start_with(host: &Netns, threads: usize, more: &[&str]) -> Self {
         let mut command = Command::new("memcached");
         let port = PORT.to_string();
         command.args(["-u", "nobody", "-p", &port, "-U", &port, "-m", "256", "-c", "4096"]);
-        command.args(["-t", &threads.to_string()]).stdin(Stdio::null());
+        command.args(["-t", &threads.to_string()]).args(more).stdin(Stdio::null());
         let child = host.enter(|| command.spawn()).unwrap();
         let own = Memcached(child);
         let local = SocketAddr::from(([127, 0, 0, 1], PORT));

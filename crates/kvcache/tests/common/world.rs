@@ -20,6 +20,8 @@ pub struct World {
     pub oldest: u64,
     /// Seconds that its clock is ahead of ours, since the start.
     pub ahead_s: u64,
+    /// `STAT accepting_conns`, `listen_disabled_num`.
+    pub accepts: [u64; 2],
     pub client: [u32; 2],
 }
 
@@ -28,7 +30,8 @@ impl World {
     pub fn new(toml: &str) -> Self {
         let toml = format!("misses = 1\nl1 = {{ memory_mib = 1 }}\n{toml}");
         let cache = Cache::new(Settings::new(&section(&toml)).unwrap(), 5);
-        let mut world = World { cache, now: START, oldest: 0, ahead_s: 0, client: [500, 900] };
+        let (now, accepts, client) = (START, [1, 0], [500, 900]);
+        let mut world = World { cache, now, oldest: 0, ahead_s: 0, accepts, client };
         assert!(world.settled());
         world
     }
@@ -46,7 +49,12 @@ impl World {
         let text = std::str::from_utf8(&question.text).unwrap();
         let age_s = AGE_S + (self.now - START) / SECOND + self.ahead_s;
         let told = match text.trim_end().rsplit(' ').next().unwrap() {
-            "stats" => format!("STAT pid 7\r\nSTAT uptime {age_s}\r\nSTAT time {}\r\n", 5000 + age_s),
+            "stats" => {
+                let [accepts, stops] = self.accepts;
+                let time_s = 5000 + age_s;
+                let process = format!("STAT pid 7\r\nSTAT uptime {age_s}\r\nSTAT time {time_s}\r\n");
+                format!("{process}STAT accepting_conns {accepts}\r\nSTAT listen_disabled_num {stops}\r\n")
+            }
             "settings" => format!("STAT maxbytes 5\r\nSTAT oldest {}\r\n", self.oldest),
             nonce => format!("HD t-1 {nonce}\r\n"),
         };

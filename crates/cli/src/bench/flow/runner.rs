@@ -2,7 +2,7 @@
 
 use super::bound::Bound;
 use super::stores::{Flows, MOST, Map, Plain, Store};
-use crate::bench::pass::{BLOCK, Checksum, Pass};
+use crate::bench::pass::{BLOCK, Checksum, Pass, table_pages};
 use crate::json;
 use crate::usage;
 use anyhow::{Context, Result};
@@ -266,29 +266,6 @@ fn fill<const W: usize, S: Store<W>>(store: &mut S, keys: &[Key<W>], common: &Co
     Pass { time, checksum: checksum.text() }
 }
 
-/// The pages that a table of so many bytes lies on, nearly all of it, by the process's own books; so many bytes of keys lie on transparent
-/// ones as well, if the allocator is asked for that, but for their ends.
-fn pages(bytes: usize, keys: usize) -> &'static str {
-    let Ok(text) = std::fs::read_to_string("/proc/self/smaps_rollup") else {
-        return "unknown";
-    };
-    let on = |kinds: &[&str], others: usize| {
-        let of = |line: &str| {
-            let (kind, size) = line.split_once(':')?;
-            let kilobytes: usize = size.trim().strip_suffix(" kB")?.parse().ok()?;
-            kinds.contains(&kind).then_some(kilobytes << 10)
-        };
-        text.lines().filter_map(of).sum::<usize>() >= bytes / 10 * 9 + others
-    };
-    if on(&["Private_Hugetlb"], 0) {
-        "2 MB"
-    } else if on(&["Private_Hugetlb", "AnonHugePages"], keys.saturating_sub(4 << 20)) {
-        "2 MB, transparent"
-    } else {
-        "4 KB"
-    }
-}
-
 fn serve<const W: usize, S: Store<W>>(asked: &Asked<'_>) -> Result<bool> {
     let keys = read_keys::<W>(asked)?;
     let present = &keys[..asked.present];
@@ -312,7 +289,7 @@ fn serve<const W: usize, S: Store<W>>(asked: &Asked<'_>) -> Result<bool> {
         "entries": asked.present - rejected, "rejected": rejected, "build_seconds": build_seconds,
         "bytes": store.bytes(),
         "params": {"batch": common.batch, "capacity": store.capacity(), "hash": hash,
-            "pages": pages(store.bytes(), size_of_val(&keys[..]))}}))?;
+            "pages": table_pages(store.bytes(), size_of_val(&keys[..]))}}))?;
     let mut queries: Option<Queries<W>> = None;
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input")?;

@@ -2,7 +2,7 @@
 //!
 //! The shortest frames there are (60 bytes without frame check sequence), to one protected destination. `worst`: each of a source that was
 //! never seen, so every packet makes a flow, while the table fills and when it is full. `granted`: each of one of so many
-//! flows that were granted before. The bound is the same ports with a bridge that looks at nothing.
+//! flows that were granted before. The bound is the same ports with a bridge that looks at nothing. Where several orders or drivers of lookups are asked for, all take turns.
 //!
 //! ```text
 //! worst   | filling: as many packets as there is room for | full: as many again, and on until --seconds have passed |
@@ -14,6 +14,7 @@
 use super::GateBench;
 use crate::bench::ends::{Back, DESTINATION, FRAME, PORTS, bridge, frame, ran, router, source, write};
 use crate::bench::flow::{check_free, size_name};
+use crate::bench::pass::table_pages;
 use crate::bench::report::Report;
 use crate::bench::statistics;
 use crate::json::{Measurement, Params, Ratio};
@@ -21,11 +22,12 @@ use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_burst::{BURST, Burst, Pool};
-use tidemill_gatekeeper::config::{Action, PolicyConfig};
+use tidemill_gatekeeper::config::{Action, Driver, Order, PolicyConfig};
 use tidemill_gatekeeper::gate::Gate;
 use tidemill_gatekeeper::{
     Counter, Counters, Decision, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
@@ -75,11 +77,71 @@ mac = '02:00:00:00:00:02'
 /// What is between the ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
-    Gatekeeper,
+    Gatekeeper(Order, Driver),
     Bound,
 }
 
-const SUBJECTS: [(Subject, &str); 2] = [(Subject::Gatekeeper, "gatekeeper"), (Subject::Bound, "bound")];
+impl Subject {
+    /// The Gatekeeper in each of these ways, and the bound.
+    fn all(args: &GateBench) -> Vec<Subject> {
+        let mut all = Vec::new();
+        for &order in &args.orders {
+            for &driver in &args.drivers {
+                let subject = Subject::Gatekeeper(order, driver);
+                if !all.contains(&subject) {
+                    all.push(subject);
+                }
+            }
+        }
+        all.push(Subject::Bound);
+        all
+    }
+
+    /// The usual way has none of its own.
+    fn name(self) -> String {
+        let (order, driver) = match self {
+            Subject::Bound => return "bound".into(),
+            Subject::Gatekeeper(Order::OnePass, Driver::Group) => return "gatekeeper".into(),
+            Subject::Gatekeeper(order, driver) => (order, driver),
+        };
+        let order = match order {
+            Order::OnePass => "one-pass",
+            Order::FlowFirst => "flow-first",
+        };
+        let driver = match driver {
+            Driver::Plain => "plain",
+            Driver::Group => "group",
+            Driver::Coroutine => "coroutine",
+        };
+        format!("gatekeeper/{order}/{driver}")
+    }
+}
+
+/// What the runs of a subject gave; of the bound, `all` alone.
+#[derive(Debug, Default)]
+struct Runs {
+    all: Vec<f64>,
+    /// While its table fills, and then.
+    parts: [Vec<f64>; 2],
+    /// Another run may find other pages free.
+    pages: BTreeSet<&'static str>,
+}
+
+impl Runs {
+    fn add(&mut self, rates: &Rates) {
+        self.all.push(rates.all);
+        let Some(pages) = rates.pages else { return };
+        self.pages.insert(pages);
+        if let Some(two) = rates.parts {
+            self.parts.iter_mut().zip(two).for_each(|(part, rate)| part.push(rate));
+        }
+    }
+
+    fn pages(&self) -> Option<String> {
+        let pages: Vec<&str> = self.pages.iter().copied().collect();
+        (!pages.is_empty()).then(|| pages.join(" or "))
+    }
+}
 
 /// The parts of a run that makes flows: metric, and in words.
 const PARTS: [(&str, &str); 2] = [("mpps_filling", "while it fills"), ("mpps_full", "when it is full")];
@@ -124,6 +186,8 @@ struct Rates {
     all: f64,
     /// While the table fills, and then; where flows are made.
     parts: Option<[f64; 2]>,
+    /// What the tables lie on, if there are any.
+    pages: Option<&'static str>,
 }
 
 impl Measured {
@@ -139,11 +203,17 @@ impl Measured {
             ]),
             Case::Granted => None,
         };
-        Some(Rates { all: rate(packets, ns)?, parts })
+        Some(Rates { all: rate(packets, ns)?, parts, pages: None })
     }
 }
 
 impl Plan {
+    /// Bytes of the Gatekeeper's tables. Of both families: both are there from the start.
+    fn bytes(&self) -> usize {
+        let bytes = Gate::<u32, 1>::BYTES_PER_FLOW + Gate::<u128, 4>::BYTES_PER_FLOW;
+        (self.flows as f64 * bytes) as usize
+    }
+
     /// Packets that come at least.
     fn packets(&self) -> u64 {
         match self.case {
@@ -201,7 +271,11 @@ impl Port for Front {
 }
 
 /// A Gatekeeper with one policy and one Grantor; of `granted`, with the flows.
-fn gatekeeper(plan: &Plan, domain: &Domain) -> Result<(RouterControl, GatekeeperControl)> {
+fn gatekeeper(
+    plan: &Plan,
+    (order, driver): (Order, Driver),
+    domain: &Domain,
+) -> Result<(RouterControl, GatekeeperControl)> {
     let router = router(ROUTER, domain)?;
     let section = GatekeeperSection {
         front: vec![PORTS[0].into()],
@@ -211,6 +285,8 @@ fn gatekeeper(plan: &Plan, domain: &Domain) -> Result<(RouterControl, Gatekeeper
             grantors: vec!["198.19.0.2".into()],
         }],
         flows: plan.flows,
+        order,
+        driver,
         ..GatekeeperSection::default()
     };
     let mut gate = GatekeeperControl::new(&section, &router.settings().interfaces, 1, domain)?;
@@ -238,14 +314,15 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<Rates> {
     let domain = Domain::new();
     let (graph, controls) = match subject {
         Subject::Bound => (bridge().build()?, None),
-        Subject::Gatekeeper => {
-            let (router, gate) = gatekeeper(plan, &domain)?;
+        Subject::Gatekeeper(order, driver) => {
+            let (router, gate) = gatekeeper(plan, (order, driver), &domain)?;
             let mut graph = tidemill_router::graph(&router);
             let host = Host { ways4: Box::new(router.ways4()), ways6: Box::new(router.ways6()) };
             splice(&mut graph, &gate, host);
             (graph.build()?, Some((router, gate)))
         }
     };
+    let pages = controls.as_ref().map(|_| table_pages(plan.bytes(), 0));
     let measured = Arc::new(Measured::default());
     let front = Front {
         plan: *plan,
@@ -263,7 +340,7 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<Rates> {
     if let Some((_, gate)) = &controls {
         check(plan.case, measured.packets.load(Ordering::Relaxed), &gate.counters(), &ledger)?;
     }
-    Ok(rates)
+    Ok(Rates { pages, ..rates })
 }
 
 /// Every packet has to be what the case is about, a table that is to get full has to be, and nothing else may be dropped than requests that there is no room for.
@@ -299,46 +376,46 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
             if !(1024..=1 << 28).contains(&flows) {
                 return Err(usage(format!("{flows} flows: give 1024 to 2^28")));
             }
-            // Of both families: both are there from the start.
-            let bytes = Gate::<u32, 1>::BYTES_PER_FLOW + Gate::<u128, 4>::BYTES_PER_FLOW;
-            check_free(flows, "the Gatekeeper's tables", (flows as f64 * bytes) as usize)?;
             let duration = Duration::from_secs_f64(args.seconds);
-            plans.push(Plan { case: *case, flows, duration, seed: args.seed });
+            let plan = Plan { case: *case, flows, duration, seed: args.seed };
+            check_free(flows, "the Gatekeeper's tables", plan.bytes())?;
+            plans.push(plan);
         }
     }
-    let progress = Progress::new("bench gate", (plans.len() * args.runs * SUBJECTS.len()) as u64);
+    let subjects = Subject::all(args);
+    let progress = Progress::new("bench gate", (plans.len() * args.runs * subjects.len()) as u64);
     let mut report = Report::new(args.json);
     for plan in &plans {
         let case = format!("{}/{}", plan.case.name(), size_name(plan.flows));
         progress.message(&case);
-        let mut rates: [Vec<f64>; SUBJECTS.len()] = Default::default();
-        // Of the Gatekeeper, while its table fills, and then.
-        let mut parts: [Vec<f64>; 2] = Default::default();
+        let mut runs: Vec<Runs> = subjects.iter().map(|_| Runs::default()).collect();
         for run in 0..args.runs {
-            for i in 0..SUBJECTS.len() {
-                let turn = (i + run) % SUBJECTS.len();
-                let Rates { all, parts: two } = run_once(SUBJECTS[turn].0, plan).context(case.clone())?;
-                rates[turn].push(all);
-                if let Some(two) = two.filter(|_| SUBJECTS[turn].0 == Subject::Gatekeeper) {
-                    parts.iter_mut().zip(two).for_each(|(part, rate)| part.push(rate));
-                }
+            for i in 0..subjects.len() {
+                let turn = (i + run) % subjects.len();
+                runs[turn].add(&run_once(subjects[turn], plan).context(case.clone())?);
                 progress.add(1);
             }
         }
-        for ((_, subject), mpps) in SUBJECTS.iter().zip(&rates) {
+        let of: Vec<(String, Runs)> = subjects.iter().map(|subject| subject.name()).zip(runs).collect();
+        for (subject, runs) in &of {
             let mut params = Params::new();
             params.insert("flows".into(), plan.flows.into());
             params.insert("frame".into(), FRAME.into());
             params.insert("seconds".into(), args.seconds.into());
             params.insert("seed".into(), args.seed.into());
-            if !args.json {
-                println!("{case}, {subject}: {:.2} Mpps", statistics::median(mpps));
+            let mut on = String::new();
+            if let Some(pages) = runs.pages() {
+                on = format!(", tables on {pages}");
+                params.insert("pages".into(), pages.into());
             }
-            report.line(Measurement::of("gate", subject, &case, "mpps", mpps, params.clone()))?;
-            if *subject != SUBJECTS[0].1 || parts[0].is_empty() {
+            if !args.json {
+                println!("{case}, {subject}: {:.2} Mpps{on}", statistics::median(&runs.all));
+            }
+            report.line(Measurement::of("gate", subject, &case, "mpps", &runs.all, params.clone()))?;
+            if runs.parts[0].is_empty() {
                 continue;
             }
-            for ((metric, when), mpps) in PARTS.iter().zip(&parts) {
+            for ((metric, when), mpps) in PARTS.iter().zip(&runs.parts) {
                 if !args.json {
                     println!("  {when}: {:.2} Mpps", statistics::median(mpps));
                 }
@@ -346,7 +423,13 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
             }
         }
         let before = report.ratios().len();
-        report.ratio("gate", &case, (SUBJECTS[0].1, &rates[0]), (SUBJECTS[1].1, &rates[1]))?;
+        // Each way beside the bound and beside the first.
+        let [ways @ .., bound] = &of[..] else { continue };
+        for (at, way) in ways.iter().enumerate() {
+            for to in std::iter::once(bound).chain(ways.first().filter(|_| at > 0)) {
+                report.ratio("gate", &case, (&way.0, &way.1.all), (&to.0, &to.1.all))?;
+            }
+        }
         if !args.json {
             for Ratio { of, to, value, low, high, pairs, .. } in &report.ratios()[before..] {
                 println!("  {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");

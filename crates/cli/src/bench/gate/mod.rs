@@ -12,26 +12,30 @@ use crate::usage;
 use anyhow::Result;
 use cases::Case;
 use clap::{Args, ValueEnum};
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
+use tidemill_gatekeeper::config::{Driver, Order};
 use tidemill_gatekeeper::yardstick::MOST;
 
 /// Arguments of `bench gate`.
 #[derive(Args)]
 #[command(
     after_help = "Without --figure: the whole Gatekeeper between two ports in memory, worst/2^20, worst/2^25 (room for so many flows) and granted/10M. worst lasts for --seconds, and until twice as \
-    many packets have come as there is room for flows: mpps is of all of it, mpps_filling and mpps_full of its parts.\n\n\
+    many packets have come as there is room for flows: mpps is of all of it, mpps_filling and mpps_full of its parts.\n\
+    With several orders or drivers these take turns, and all are told beside the first.\n\n\
     Figures:\n  \
     fu-4.6   the paper's optimisations in the worst case (Fu 2020, 4.6.2), one after the other, on the paper's configuration and on ours:\n           \
     every packet is of a new flow from a random source, the flow table is full, and flows expire. Ratios of packets a second\n  \
     requests  waiting time and drops of requests in floods, by priority, in simulated time (--seconds of it)\n\n\
-    Examples:\n  tidemill bench gate\n  tidemill bench gate --case worst --entries 2^20 --json\n  tidemill bench gate --figure fu-4.6\n  \
+    Examples:\n  tidemill bench gate\n  tidemill bench gate --case worst --entries 2^20 --json\n  \
+    tidemill bench gate --entries 2^20 --order one-pass,flow-first --driver group,coroutine,plain\n  tidemill bench gate --figure fu-4.6\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20,2^25 --json --plot fu-4.6.svg\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1\n  \
     tidemill bench gate --figure requests --plot requests.svg\n  sudo tidemill bench gate --wire"
 )]
 pub(crate) struct GateBench {
     /// A figure of the paper, instead of the cases
-    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["cases", "flows"])]
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["cases", "flows", "orders", "drivers"])]
     figure: Option<Figure>,
     /// Cases
     #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["worst", "granted"])]
@@ -42,6 +46,12 @@ pub(crate) struct GateBench {
     /// Flows that were granted
     #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["10M"], value_parser = parse_entries)]
     flows: Vec<usize>,
+    /// Orders of lookups, as of `gatekeeper.order`: one-pass, flow-first
+    #[arg(long = "order", value_name = "NAME", value_delimiter = ',', default_values = ["one-pass"], value_parser = parse_way::<Order>)]
+    orders: Vec<Order>,
+    /// Drivers of lookups, as of `gatekeeper.driver`: group, coroutine, plain
+    #[arg(long = "driver", value_name = "NAME", value_delimiter = ',', default_values = ["group"], value_parser = parse_way::<Driver>)]
+    drivers: Vec<Driver>,
     /// Packets of a burst [default: 32 as in the paper, 256 for ours]
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
@@ -59,7 +69,7 @@ pub(crate) struct GateBench {
     seed: u64,
     /// A flood of 1,024 declined flows on AF_XDP between two virtual cables, with `offload = "xdp"` and without (root)
     #[cfg(all(feature = "xdp", target_os = "linux"))]
-    #[arg(long, conflicts_with_all = ["figure", "cases", "entries", "flows", "burst", "plot"])]
+    #[arg(long, conflicts_with_all = ["figure", "cases", "entries", "flows", "orders", "drivers", "burst", "plot"])]
     wire: bool,
     /// One JSON object per line
     #[arg(long)]
@@ -76,6 +86,11 @@ enum Figure {
     Fu4_6,
     /// Requests in a flood, by priority
     Requests,
+}
+
+/// A name as the configuration has it.
+fn parse_way<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
 impl GateBench {
