@@ -77,28 +77,42 @@ impl<const W: usize> Keyed<W> {
                 *sum = sum.wrapping_add(zero);
             }
         }
-        for (keys, out) in keys.chunks(LANES).zip(out.chunks_mut(LANES)) {
-            let mut sums = still.map(|sum| [sum; LANES]);
-            let mut rest = words;
-            while rest != 0 {
-                let word = rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                let Some([[a0, b0], [a1, b1]]) = self.factors.get(word) else { break };
-                let mut column = [0; LANES];
-                column.iter_mut().zip(keys).for_each(|(column, key)| *column = key.0[word]);
-                for i in 0..LANES {
-                    let (low, high) = (column[i] & u64::from(u32::MAX), column[i] >> 32);
-                    let of = |a: &u64, b: &u64| a.wrapping_add(high).wrapping_mul(b.wrapping_add(low));
-                    sums[0][i] = sums[0][i].wrapping_add(of(a0, b0));
-                    sums[1][i] = sums[1][i].wrapping_add(of(a1, b1));
-                }
-            }
-            let mut ends = [0; LANES];
-            for i in 0..LANES {
-                ends[i] = end([sums[0][i], sums[1][i]]);
-            }
-            out.iter_mut().zip(ends).take(keys.len()).for_each(|(out, end)| *out = end);
+        let (whole, rest) = keys.as_chunks::<LANES>();
+        let (of_whole, of_rest) = out.split_at_mut(whole.len() * LANES);
+        for (keys, out) in whole.iter().zip(of_whole.as_chunks_mut::<LANES>().0) {
+            *out = self.hash_lanes(keys, words, still);
         }
+        if !rest.is_empty() {
+            let mut keys = [Key([0; W]); LANES];
+            keys[..rest.len()].copy_from_slice(rest);
+            let ends = self.hash_lanes(&keys, words, still);
+            of_rest[..rest.len()].copy_from_slice(&ends[..rest.len()]);
+        }
+    }
+
+    /// The words of eight keys are gathered in registers: what is written word by word and read as a vector is waited for until it is in the cache.
+    #[inline(always)]
+    fn hash_lanes<const LANES: usize>(
+        &self,
+        keys: &[Key<W>; LANES],
+        words: u32,
+        still: [u64; 2],
+    ) -> [u64; LANES] {
+        let mut sums = still.map(|sum| [sum; LANES]);
+        let mut rest = words;
+        while rest != 0 {
+            let word = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let Some([[a0, b0], [a1, b1]]) = self.factors.get(word) else { break };
+            let column: [u64; LANES] = std::array::from_fn(|i| keys[i].0[word]);
+            for i in 0..LANES {
+                let (low, high) = (column[i] & u64::from(u32::MAX), column[i] >> 32);
+                let of = |a: &u64, b: &u64| a.wrapping_add(high).wrapping_mul(b.wrapping_add(low));
+                sums[0][i] = sums[0][i].wrapping_add(of(a0, b0));
+                sums[1][i] = sums[1][i].wrapping_add(of(a1, b1));
+            }
+        }
+        std::array::from_fn(|i| end([sums[0][i], sums[1][i]]))
     }
 }
 
