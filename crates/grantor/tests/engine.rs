@@ -208,6 +208,21 @@ fn a_state_made_anew_keeps_what_the_script_keeps() {
     assert_eq!(place.around.counts.shown().rebuilt, 2);
 }
 
+/// What one question has left lying is no fault of the next one's.
+#[test]
+fn a_question_that_needs_most_of_the_memory_has_it_whoever_was_asked_before() {
+    let place = Place::default();
+    // 6 of 8 MiB, of which nothing is kept.
+    let script = "function decide(q) local all = table.create(400000, 1) return granted { rate = #all } end";
+    let mut engine = place.script(script, "memory_mib = 8\ntime_ms = 10000").unwrap();
+    for batch in 0..5_u64 {
+        let questions: Vec<Question> = (0..4).map(|n| question(n + 4 * batch as u8)).collect();
+        for answer in decide(&mut engine, batch * 1_000_000_000, &questions) {
+            assert_eq!(answer.failure, None, "{:?}", place.lines());
+        }
+    }
+}
+
 #[test]
 fn memory_that_is_only_unused_is_collected() {
     let place = Place::default();

@@ -261,7 +261,7 @@ impl State {
 
     /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.
     ///
-    /// It takes at most `(2 * questions + 1) * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
+    /// It takes at most `(3 * questions + 1) * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
     /// together, so that one slow question does not take them with it. Who was being asked then may have had little of the time: he is asked again behind them. Only
     /// who has had half of it by himself fails; what is not answered by the end is late.
     pub(crate) fn ask(
@@ -277,7 +277,7 @@ impl State {
         let mut again = true;
         let now_s = now_ns as f64 / 1e9;
         let (mut first, mut end, mut singly) = (0, questions.len(), false);
-        let mut put_off: Option<usize> = None;
+        let (mut put_off, mut cleared): (Option<usize>, Option<usize>) = (None, None);
         let mut went = Went { calls: 0, spent: false };
         loop {
             if first == end {
@@ -321,7 +321,10 @@ impl State {
             let late = failure == Failure::Timeout && self.meter.late.load(Relaxed);
             let over = late || clock >= deadline_ns;
             let own_ns = if alone { clock.saturating_sub(began_ns) } else { 0 };
-            if !late || own_ns >= limits.time_ns / 2 {
+            if failure == Failure::Memory && !went.spent && cleared.replace(at) != Some(at) {
+                // What others had left lying may have been in the way, and is gone: he is asked once more.
+                first = at;
+            } else if !late || own_ns >= limits.time_ns / 2 {
                 each(at, Err(fault));
                 first = at + 1;
             } else if again {
