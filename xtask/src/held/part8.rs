@@ -46,15 +46,20 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-ip queue, tidemill-router queues")))
     }),
     ("declined flows: four times the packets with the offload (root)", declined_flood),
-    ("malformed decisions", |machine| {
-        let seconds = if machine.quick { "20" } else { "300" };
-        Ok(Outcome::Pass(machine.said(&["fuzz", "--target", "gatekeeper_decision", "--seconds", seconds])?))
+    ("malformed decisions", |machine| fuzz(machine, "gatekeeper_decision")),
+    ("any packets on either side, with decisions and new policies in between", |machine| {
+        fuzz(machine, "gate_packet")
     }),
     ("tidy", |_| {
         let good = tidy::run()?;
         Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
     }),
 ];
+
+fn fuzz(machine: &Machine, target: &str) -> Result<Outcome> {
+    let seconds = if machine.quick { "20" } else { "300" };
+    Ok(Outcome::Pass(machine.said(&["fuzz", "--target", target, "--seconds", seconds])?))
+}
 
 /// Gatekeeper in a flood of declined flows: at least four times the packets a second with its program.
 pub(super) fn declined_flood(machine: &Machine) -> Result<Outcome> {
