@@ -24,7 +24,7 @@ use tidemill_gatekeeper::yardstick::MOST;
     fu-4.6   the paper's optimisations in the worst case (Fu 2020, 4.6.2), one after the other, on the paper's configuration and on ours:\n           \
     every packet is of a new flow from a random source, the flow table is full, and flows expire. Ratios of packets a second\n  \
     requests  waiting time and drops of requests in floods, by priority, in simulated time (--seconds of it)\n\n\
-    Examples:\n  tidemill bench gate\n  tidemill bench gate --case worst --entries 2^20 --json\n  tidemill bench gate --figure fu-4.6\n  \
+    Examples:\n  tidemill bench gate\n  tidemill bench gate --case worst --entries 2^20 --json\n  tidemill bench gate --family 6\n  tidemill bench gate --figure fu-4.6\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20,2^25 --json --plot fu-4.6.svg\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1\n  \
     tidemill bench gate --figure requests --plot requests.svg\n  sudo tidemill bench gate --wire"
@@ -42,6 +42,9 @@ pub(crate) struct GateBench {
     /// Flows that were granted
     #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["10M"], value_parser = parse_entries)]
     flows: Vec<usize>,
+    /// The family of the packets
+    #[arg(long, value_name = "FAMILY", value_parser = ["4", "6"], default_value = "4", conflicts_with = "figure")]
+    family: String,
     /// Packets of a burst [default: 32 as in the paper, 256 for ours]
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
@@ -59,7 +62,7 @@ pub(crate) struct GateBench {
     seed: u64,
     /// A flood of 1,024 declined flows on AF_XDP between two virtual cables, with `offload = "xdp"` and without (root)
     #[cfg(all(feature = "xdp", target_os = "linux"))]
-    #[arg(long, conflicts_with_all = ["figure", "cases", "entries", "flows", "burst", "plot"])]
+    #[arg(long, conflicts_with_all = ["figure", "cases", "entries", "flows", "burst", "plot", "family"])]
     wire: bool,
     /// One JSON object per line
     #[arg(long)]
