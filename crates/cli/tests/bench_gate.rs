@@ -129,6 +129,19 @@ fn every_order_and_driver_is_measured() {
     }
 }
 
+/// Of IPv6, too: every packet is of a new flow, or of one that was granted, or the run is refused.
+#[test]
+fn packets_may_be_of_ipv6() {
+    let folder = Folder::new();
+    let how = "--family 6 --entries 2^12 --flows 5000 --seconds 0.001 --runs 2 --json";
+    let lines = folder.ok(&format!("bench gate {how}")).json();
+    let mpps: Vec<_> = lines.iter().filter(|line| line["metric"] == "mpps").collect();
+    let cases: BTreeSet<_> = mpps.iter().map(|line| line["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["worst-v6/2^12", "granted-v6/5000"].into());
+    assert!(mpps.iter().all(|line| line["params"]["family"] == 6 && line["params"]["frame"] == 62));
+    assert!(mpps.iter().all(|line| line["value"].as_f64().unwrap() > 0.0));
+}
+
 #[test]
 fn it_speaks_to_people() {
     let text = Folder::new().ok(&format!("bench gate --figure fu-4.6 --entries 1k {SHORT}")).out;
@@ -157,6 +170,8 @@ fn mistakes_get_one_line() {
         ("bench gate --figure fu-4.6 --runs 1", 2, "2 runs or more"),
         ("bench gate --figure fu-4.6 --seconds 0", 2, "--seconds"),
         ("bench gate --figure fu-4.6 --idle-s nan", 2, "--idle-s NaN"),
+        ("bench gate --family 5", 2, "--family"),
+        ("bench gate --figure fu-4.6 --family 6", 2, "--family"),
         ("bench gate --figure fu-4.6 --plot no/x.svg", 2, "--plot no/x.svg: No such file"),
     ]);
 }

@@ -15,6 +15,8 @@ mod link;
 mod messages;
 #[path = "common/net.rs"]
 mod net;
+#[path = "root_xdp/rule.rs"]
+mod rule;
 
 use frames::{PATIENCE, assert_home, now_ns, numbered, receive, send};
 use link::Link;

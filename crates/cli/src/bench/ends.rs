@@ -1,7 +1,7 @@
 //! What benchmarks of whole roles have in common: the shortest frames, a port that takes what comes, a run from one port to the other, and the bound, a bridge that looks at nothing.
 
 use anyhow::{Context as _, Result, bail};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use tidemill_burst::{Burst, Memory, Packet, Pool};
 use tidemill_graph::{
     Clock, Context, Engine, Graph, GraphBuilder, Handle, Ledger, Limits, Node, Options, Verdict,
@@ -9,15 +9,20 @@ use tidemill_graph::{
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
-use tidemill_wire::{Protocol, ipv4};
+use tidemill_wire::checksum::Pseudo;
+use tidemill_wire::{Protocol, ipv4, ipv6, udp};
 
 /// The ports' names.
 pub(super) const PORTS: [&str; 2] = ["front", "back"];
 /// Bytes of a frame, without its check sequence.
 pub(super) const FRAME: usize = 60;
+/// The same of IPv6: the shortest that UDP can have there.
+pub(super) const FRAME6: usize = 62;
 
 /// Where the packets go.
 pub(super) const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Where those of IPv6 go.
+pub(super) const DESTINATION6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1);
 
 /// Packet memory.
 const FRAMES: usize = 8192;
@@ -52,12 +57,42 @@ pub(super) fn write(frame: &[u8; FRAME], source: u32, packet: &mut Packet) {
     bytes[18..20].copy_from_slice(&(!(sum as u16)).to_be_bytes());
 }
 
+/// The shortest UDP frame of IPv6 between the same ports, from the first source.
+pub(super) fn frame6(destination: Ipv6Addr) -> Result<[u8; FRAME6]> {
+    let mut frame = [0; FRAME6];
+    frame[..14].copy_from_slice(&[2, 0x49, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]);
+    let (ip, datagram) = frame[14..].split_at_mut(ipv6::HEADER_LEN);
+    let source = Ipv6Addr::from(source6(0));
+    let header = ipv6::Repr::new(source, destination, Protocol::UDP, datagram.len());
+    header.emit(ip).context("the frame")?;
+    let udp = udp::Repr { src_port: 12_345, dst_port: 80, payload_len: 0 };
+    udp.emit(datagram, &Pseudo::V6 { src: source, dst: destination }).context("the frame")?;
+    Ok(frame)
+}
+
+/// Makes a packet of such a frame, with this source of [`source6`].
+#[inline(always)]
+pub(super) fn write6(frame: &[u8; FRAME6], source: u128, packet: &mut Packet) {
+    packet.set_len(FRAME6);
+    let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME6>() else { return };
+    *bytes = *frame;
+    bytes[22..38].copy_from_slice(&source.to_be_bytes());
+}
+
 /// The source of flow number `n`: any 32 bits, each number another.
 pub(super) fn source(n: u32) -> u32 {
     // Odd factors and shifts are undone by others: a bijection (MurmurHash3's end).
     let n = (n ^ n >> 16).wrapping_mul(0x85eb_ca6b);
     let n = (n ^ n >> 13).wrapping_mul(0xc2b2_ae35);
     n ^ n >> 16
+}
+
+/// The same of IPv6: all add up to the same, so that one UDP checksum is right for all.
+pub(super) fn source6(n: u32) -> u128 {
+    let n = source(n);
+    let sum = (n >> 16) + (n & 0xffff);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    0x2001_0db8 << 96 | u128::from(!(sum as u16)) << 32 | u128::from(n)
 }
 
 /// The back: takes what comes.
@@ -145,4 +180,26 @@ pub(super) fn ran(graph: Graph, ports: [Box<dyn Port>; 2], domain: &Domain) -> R
         bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
     }
     Ok(ledger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_wire::verify_checksums;
+
+    #[test]
+    fn one_frame_is_right_for_all_sources() {
+        let mut pool = Memory::new(16, FRAME_SIZE).unwrap().pool(16).unwrap();
+        let mut packet = pool.take().unwrap();
+        let (four, six) = (frame(DESTINATION).unwrap(), frame6(DESTINATION6).unwrap());
+        for n in (0..1000).chain([0xffff, 0x1_0000, u32::MAX]) {
+            write(&four, source(n), &mut packet);
+            assert_eq!(packet.data()[26..30], source(n).to_be_bytes());
+            verify_checksums(packet.data()).unwrap();
+            write6(&six, source6(n), &mut packet);
+            assert_eq!(packet.data()[22..38], source6(n).to_be_bytes());
+            verify_checksums(packet.data()).unwrap();
+        }
+        pool.free(packet);
+    }
 }

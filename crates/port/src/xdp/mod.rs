@@ -153,6 +153,33 @@ fn failed(port: &str, action: &'static str) -> impl FnOnce(io::Error) -> PortErr
     move |source| PortError::Device { port, action, source }
 }
 
+/// A port's program without an interface, that is told the rule as a port's is and asked about single frames; for tests.
+pub struct Alone(Program);
+
+impl Alone {
+    /// Loads the program, with what is left to the kernel.
+    ///
+    /// # Errors
+    /// The process lacks rights; the kernel is too old.
+    pub fn load(leave: &[Leave]) -> Result<Self, PortError> {
+        let options = Options { leave: leave.to_vec(), ..Options::default() };
+        Program::load("alone", "none", 1, &options).map(Alone)
+    }
+
+    /// Its rule. What is ours counts as unread, for no socket reads it.
+    pub fn rule(&self) -> &dyn Rule {
+        &self.0
+    }
+
+    /// What it does with a frame, as XDP numbers it.
+    ///
+    /// # Errors
+    /// The kernel refuses: a frame shorter than 14 bytes, or longer than a page has room for.
+    pub fn run(&self, frame: &[u8]) -> io::Result<u32> {
+        self.0.run(frame)
+    }
+}
+
 /// Finds what is wrong with the options without opening anything.
 ///
 /// # Errors

@@ -162,6 +162,11 @@ impl Program {
         ))
     }
 
+    /// What the program does with a frame, as XDP numbers it, without an interface.
+    pub(super) fn run(&self, frame: &[u8]) -> io::Result<u32> {
+        self.state().object.run(frame, 1).map(|verdict| verdict.action)
+    }
+
     /// The port's queues.
     pub(super) fn queues(&self) -> usize {
         self.queues

@@ -1,6 +1,6 @@
 //! The cases of `bench gate`: the whole Gatekeeper, as `tidemill run` makes it, between two ports in memory, on one core.
 //!
-//! The shortest frames there are (60 bytes without frame check sequence), to one protected destination. `worst`: each of a source that was
+//! The shortest frames there are (60 bytes without frame check sequence; 62 of IPv6), to one protected destination. `worst`: each of a source that was
 //! never seen, so every packet makes a flow, while the table fills and when it is full. `granted`: each of one of so many
 //! flows that were granted before. The bound is the same ports with a bridge that looks at nothing. Where several orders or drivers of lookups are asked for, all take turns.
 //!
@@ -12,7 +12,10 @@
 //! A run whose table did not get full is refused.
 
 use super::GateBench;
-use crate::bench::ends::{Back, DESTINATION, FRAME, PORTS, bridge, frame, ran, router, source, write};
+use crate::bench::ends::{
+    Back, DESTINATION, DESTINATION6, FRAME, FRAME6, PORTS, bridge, frame, frame6, ran, router, source,
+    source6, write, write6,
+};
 use crate::bench::flow::{check_free, size_name};
 use crate::bench::pass::table_pages;
 use crate::bench::report::Report;
@@ -70,6 +73,24 @@ port = 'back'
 mac = '02:00:00:00:00:02'
 [[route]]
 prefix = '192.0.2.0/24'
+port = 'back'
+mac = '02:00:00:00:00:02'
+";
+
+const ROUTER6: &str = "
+[[interface]]
+port = 'front'
+promiscuous = true
+addresses = ['2001:db8:18::1/64']
+[[interface]]
+port = 'back'
+addresses = ['2001:db8:19::1/64']
+[[route]]
+prefix = '2001:db8:19::2/128'
+port = 'back'
+mac = '02:00:00:00:00:02'
+[[route]]
+prefix = '2001:db8:2::/48'
 port = 'back'
 mac = '02:00:00:00:00:02'
 ";
@@ -150,16 +171,24 @@ const PARTS: [(&str, &str); 2] = [("mpps_filling", "while it fills"), ("mpps_ful
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     case: Case,
+    /// Whether packets are of IPv6.
+    six: bool,
     /// Room for flows, or flows that come.
     flows: usize,
     duration: Duration,
     seed: u64,
 }
 
+/// What packets are made of.
+enum Form {
+    V4([u8; FRAME]),
+    V6([u8; FRAME6]),
+}
+
 /// The front: makes packets while the clock runs.
 struct Front {
     plan: Plan,
-    frame: [u8; FRAME],
+    form: Form,
     next: u32,
     random: Random,
     start: Option<Instant>,
@@ -214,6 +243,28 @@ impl Plan {
         (self.flows as f64 * bytes) as usize
     }
 
+    fn name(&self) -> String {
+        let family = if self.six { "-v6" } else { "" };
+        format!("{}{family}/{}", self.case.name(), size_name(self.flows))
+    }
+
+    /// Bytes of a frame.
+    fn frame(&self) -> usize {
+        if self.six { FRAME6 } else { FRAME }
+    }
+
+    fn form(&self) -> Result<Form> {
+        Ok(if self.six { Form::V6(frame6(DESTINATION6)?) } else { Form::V4(frame(DESTINATION)?) })
+    }
+
+    /// The flow of this number.
+    fn flow(&self, n: u32) -> Pair {
+        match self.six {
+            true => Pair::V6 { src: source6(n), dst: DESTINATION6.to_bits() },
+            false => Pair::V4 { src: source(n), dst: DESTINATION.to_bits() },
+        }
+    }
+
     /// Packets that come at least.
     fn packets(&self) -> u64 {
         match self.case {
@@ -252,8 +303,11 @@ impl Port for Front {
                     (scaled >> 32) as u32
                 }
             };
-            write(&self.frame, source(number), packet);
-            self.counters.rx.count(FRAME);
+            match &self.form {
+                Form::V4(frame) => write(frame, source(number), packet),
+                Form::V6(frame) => write6(frame, source6(number), packet),
+            }
+            self.counters.rx.count(packet.len());
             self.given += 1;
         }
         Ok(RxStatus::Received)
@@ -276,13 +330,17 @@ fn gatekeeper(
     (order, driver): (Order, Driver),
     domain: &Domain,
 ) -> Result<(RouterControl, GatekeeperControl)> {
-    let router = router(ROUTER, domain)?;
+    let (config, prefix, grantor) = match plan.six {
+        true => (ROUTER6, "2001:db8:2::/48", "2001:db8:19::2"),
+        false => (ROUTER, "192.0.2.0/24", "198.19.0.2"),
+    };
+    let router = router(config, domain)?;
     let section = GatekeeperSection {
         front: vec![PORTS[0].into()],
         policy: vec![PolicyConfig {
-            prefix: "192.0.2.0/24".into(),
+            prefix: prefix.into(),
             action: Action::Grantor,
-            grantors: vec!["198.19.0.2".into()],
+            grantors: vec![grantor.into()],
         }],
         flows: plan.flows,
         order,
@@ -298,10 +356,7 @@ fn gatekeeper(
             step_ms: 1_000_000,
             direct: false,
         };
-        let decision = |n: u32| {
-            let flow = Pair::V4 { src: source(n), dst: DESTINATION.to_bits() };
-            Decision { flow, verdict }
-        };
+        let decision = |n: u32| Decision { flow: plan.flow(n), verdict };
         let made = gate.decide_before_start(0, Clock::wall().now_ns(0), (0..plan.flows as u32).map(decision));
         if made != plan.flows {
             bail!("of {} flows {made} found room", plan.flows);
@@ -326,7 +381,7 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<Rates> {
     let measured = Arc::new(Measured::default());
     let front = Front {
         plan: *plan,
-        frame: frame(DESTINATION)?,
+        form: plan.form()?,
         next: 0,
         random: Random::new(plan.seed),
         start: None,
@@ -377,7 +432,7 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
                 return Err(usage(format!("{flows} flows: give 1024 to 2^28")));
             }
             let duration = Duration::from_secs_f64(args.seconds);
-            let plan = Plan { case: *case, flows, duration, seed: args.seed };
+            let plan = Plan { case: *case, six: args.family == "6", flows, duration, seed: args.seed };
             check_free(flows, "the Gatekeeper's tables", plan.bytes())?;
             plans.push(plan);
         }
@@ -386,7 +441,7 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
     let progress = Progress::new("bench gate", (plans.len() * args.runs * subjects.len()) as u64);
     let mut report = Report::new(args.json);
     for plan in &plans {
-        let case = format!("{}/{}", plan.case.name(), size_name(plan.flows));
+        let case = plan.name();
         progress.message(&case);
         let mut runs: Vec<Runs> = subjects.iter().map(|_| Runs::default()).collect();
         for run in 0..args.runs {
@@ -400,7 +455,10 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
         for (subject, runs) in &of {
             let mut params = Params::new();
             params.insert("flows".into(), plan.flows.into());
-            params.insert("frame".into(), FRAME.into());
+            params.insert("frame".into(), plan.frame().into());
+            if plan.six {
+                params.insert("family".into(), 6.into());
+            }
             params.insert("seconds".into(), args.seconds.into());
             params.insert("seed".into(), args.seed.into());
             let mut on = String::new();

@@ -28,7 +28,7 @@ use tidemill_gatekeeper::yardstick::MOST;
     every packet is of a new flow from a random source, the flow table is full, and flows expire. Ratios of packets a second\n  \
     requests  waiting time and drops of requests in floods, by priority, in simulated time (--seconds of it)\n\n\
     Examples:\n  tidemill bench gate\n  tidemill bench gate --case worst --entries 2^20 --json\n  \
-    tidemill bench gate --entries 2^20 --order one-pass,flow-first --driver group,coroutine,plain\n  tidemill bench gate --figure fu-4.6\n  \
+    tidemill bench gate --entries 2^20 --order one-pass,flow-first --driver group,coroutine,plain\n  tidemill bench gate --family 6\n  tidemill bench gate --figure fu-4.6\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20,2^25 --json --plot fu-4.6.svg\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1\n  \
     tidemill bench gate --figure requests --plot requests.svg\n  sudo tidemill bench gate --wire"
@@ -52,6 +52,9 @@ pub(crate) struct GateBench {
     /// Drivers of lookups, as of `gatekeeper.driver`: group, coroutine, plain
     #[arg(long = "driver", value_name = "NAME", value_delimiter = ',', default_values = ["group"], value_parser = parse_way::<Driver>)]
     drivers: Vec<Driver>,
+    /// The family of the packets
+    #[arg(long, value_name = "FAMILY", value_parser = ["4", "6"], default_value = "4", conflicts_with = "figure")]
+    family: String,
     /// Packets of a burst [default: 32 as in the paper, 256 for ours]
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
@@ -69,7 +72,7 @@ pub(crate) struct GateBench {
     seed: u64,
     /// A flood of 1,024 declined flows on AF_XDP between two virtual cables, with `offload = "xdp"` and without (root)
     #[cfg(all(feature = "xdp", target_os = "linux"))]
-    #[arg(long, conflicts_with_all = ["figure", "cases", "entries", "flows", "orders", "drivers", "burst", "plot"])]
+    #[arg(long, conflicts_with_all = ["figure", "cases", "entries", "flows", "orders", "drivers", "burst", "plot", "family"])]
     wire: bool,
     /// One JSON object per line
     #[arg(long)]
