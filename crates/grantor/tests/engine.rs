@@ -208,6 +208,22 @@ fn a_state_made_anew_keeps_what_the_script_keeps() {
     assert_eq!(place.around.counts.shown().rebuilt, 2);
 }
 
+/// Seven take a little more than their steps each, which all together have; the eighth finds none left.
+#[test]
+fn steps_that_others_have_taken_are_no_fault_of_who_is_asked_behind_them() {
+    let place = Place::default();
+    let script = "function decide(q) local eighth = string.byte(q.source, 4) == 8\n\
+        for i = 1, if eighth then 600 else 1100 do end return granted { rate = 1 } end";
+    let mut engine = place.script(script, "steps = 1000\nbatch = 8\ntime_ms = 10000").unwrap();
+    let questions: Vec<Question> = (1..=8).map(question).collect();
+    let failures: Vec<_> =
+        decide(&mut engine, 0, &questions).into_iter().filter_map(|answer| answer.failure).collect();
+    assert!(failures.is_empty(), "{failures:?}: {:?}", place.lines());
+    // By itself the first one has too few, and the eighth enough.
+    let alone = |engine: &mut Engine, n| decide(engine, 0, &[question(n)])[0].failure;
+    assert_eq!([alone(&mut engine, 1), alone(&mut engine, 8)], [Some(Failure::Timeout), None]);
+}
+
 /// What one question has left lying is no fault of the next one's.
 #[test]
 fn a_question_that_needs_most_of_the_memory_has_it_whoever_was_asked_before() {

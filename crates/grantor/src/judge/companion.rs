@@ -309,7 +309,10 @@ impl Companion {
         if let Some(spent_by) = self.spent_by {
             self.shares[spent_by as usize].had_ns += self.engine.made_ns().min(self.wait_ns);
         }
-        self.spent_by = self.engine.is_spent().then_some(kind);
+        // Who finds that there can be none has spent nothing: it stays with whoever has.
+        if !self.engine.is_unmade() {
+            self.spent_by = self.engine.is_spent().then_some(kind);
+        }
         for at in 0..self.batch.len() {
             let (asked, answer) = (self.batch[at], self.given.get(at).copied());
             let failure = answer.and_then(|answer| answer.failure);

@@ -106,6 +106,11 @@ impl Engine {
         self.state.is_none()
     }
 
+    /// Whether the last try to make one has failed.
+    pub(crate) fn is_unmade(&self) -> bool {
+        self.why.is_some()
+    }
+
     /// For how many more nanoseconds nobody can be asked: there is no state, and it is not time for the next.
     pub(crate) fn rests_ns(&self, now_ns: u64) -> u64 {
         let Some(last) = self.rebuilt.filter(|_| self.state.is_none()) else { return 0 };
@@ -118,7 +123,15 @@ impl Engine {
         let (policy, around) = (&*self.policy, &self.around);
         around.counts.rebuilt();
         let began_ns = (around.clock)();
-        let made = State::new(policy, around, self.seed, &self.maps);
+        let made = State::new(policy, around, self.seed, &self.maps).or_else(|error| {
+            if self.maps.is_empty() {
+                return Err(error);
+            }
+            // A map that is taken up shows nothing while the script loads: one that reads what it has just put in gets maps of its own, which take over what was there.
+            let state = State::new(policy, around, self.seed, &[])?;
+            hand_over(&self.maps, state.maps());
+            Ok(state)
+        });
         self.made_ns = (around.clock)().saturating_sub(began_ns);
         let rest_ns = self.made_ns.saturating_mul(REST).clamp(REST_LEAST_NS, REST_MOST_NS);
         self.rebuilt = Some(Rebuilt { at_ns: now_ns, rest_ns });
@@ -229,16 +242,15 @@ mod tests {
         local other = expiring { entries = 64, idle = 60 }\nfunction decide(q)\n\
         local n = seen:get(1) seen:set(1, n + 1) return granted { rate = n }\nend";
 
-    /// Making them is what takes long; and what the script puts into them at first is in them already.
-    #[test]
-    fn another_state_has_the_same_maps() {
+    /// Answers of one policy whose state is made anew after each: what it remembers goes on. Also its maps: at first, and then.
+    fn remembers(script: &str) -> (Engine, [Kept; 2]) {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("p.lua"), SCRIPT).unwrap();
+        std::fs::write(folder.path().join("p.lua"), script).unwrap();
         let section = PolicySection { file: Some("p.lua".into()), ..PolicySection::default() };
         let policy = Policy::open(&section, folder.path()).unwrap();
         let around = Surroundings::new(Arc::new(|| 0), Arc::new(|_: &str| ()), 1);
         let mut engine = Engine::new(&policy, &around, 0).unwrap();
-        let first = engine.maps[0].1.clone();
+        let first = engine.maps[0].clone();
         for rate in 5..8 {
             let mut answers = Vec::new();
             let question = Question::about(Addresses::V4 { src: 1, dst: 2 });
@@ -250,10 +262,27 @@ mod tests {
             );
             engine.state = None;
         }
-        assert_eq!(around.counts.shown().rebuilt, 2);
-        assert!(engine.maps.len() == 1 && Arc::ptr_eq(&engine.maps[0].1, &first));
+        assert_eq!((around.counts.shown().rebuilt, engine.maps.len()), (2, 1));
+        let last = engine.maps[0].clone();
+        (engine, [first, last])
+    }
+
+    /// Making them is what takes long; and what the script puts into them at first is in them already.
+    #[test]
+    fn another_state_has_the_same_maps() {
+        let (engine, [(_, first), (_, last)]) = remembers(SCRIPT);
+        assert!(Arc::ptr_eq(&first, &last));
         // A reload begins with maps of its own, which it has to make.
-        let fresh = Engine::new(&policy, &around, 0).unwrap();
+        let fresh = Engine::new(engine.policy(), engine.around(), 0).unwrap();
         assert!(!Arc::ptr_eq(&fresh.maps[0].1, &first));
+    }
+
+    /// One that reads while it loads what it has put in finds it each time.
+    #[test]
+    fn a_script_that_reads_while_it_loads_has_maps_of_its_own_with_what_was_there() {
+        let reads = SCRIPT.replace("seen:set(1, 5)\n", "seen:set(1, 5) local base = seen:get(1) + 1\n");
+        assert_ne!(reads, SCRIPT);
+        let (_, [(_, first), (_, last)]) = remembers(&reads);
+        assert!(!Arc::ptr_eq(&first, &last));
     }
 }

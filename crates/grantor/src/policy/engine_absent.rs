@@ -43,6 +43,11 @@ impl Engine {
         match *self {}
     }
 
+    /// Whether making one has failed.
+    pub(crate) fn is_unmade(&self) -> bool {
+        match *self {}
+    }
+
     /// For how long nobody can be asked.
     pub(crate) fn rests_ns(&self, _: u64) -> u64 {
         match *self {}

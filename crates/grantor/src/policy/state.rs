@@ -261,7 +261,7 @@ impl State {
 
     /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.
     ///
-    /// It takes at most `(3 * questions + 1) * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
+    /// Beside errors, each of which begins anew, it takes at most `(3 * questions + 1) * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
     /// together, so that one slow question does not take them with it. Who was being asked then may have had little of the time: he is asked again behind them. Only
     /// who has had half of it by himself fails; what is not answered by the end is late.
     pub(crate) fn ask(
@@ -284,8 +284,8 @@ impl State {
                 let Some(at) = put_off.take() else { break };
                 (first, end) = (at, at + 1);
             }
-            let last = if singly { first } else { end - 1 };
-            let alone = first == last;
+            let (from, last) = (first, if singly { first } else { end - 1 });
+            let alone = from == last;
             let began_ns = (self.meter.clock)();
             self.meter.arm(limits.steps * (last + 1 - first) as u64, deadline_ns);
             // A call that fails before it says where it is has answered nothing: what lies there are the last batch's answers.
@@ -323,6 +323,9 @@ impl State {
             let own_ns = if alone { clock.saturating_sub(began_ns) } else { 0 };
             if failure == Failure::Memory && !went.spent && cleared.replace(at) != Some(at) {
                 // What others had left lying may have been in the way, and is gone: he is asked once more.
+                first = at;
+            } else if failure == Failure::Timeout && !late && at > from {
+                // Those before him have taken them: he is asked again, with steps of his own.
                 first = at;
             } else if !late || own_ns >= limits.time_ns / 2 {
                 each(at, Err(fault));

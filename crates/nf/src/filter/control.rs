@@ -90,6 +90,11 @@ impl<A: Net<W>, const W: usize> Half<A, W> {
         self.workers.iter().map(|(reader, _)| reader.clone()).collect()
     }
 
+    /// Whether a worker has begun.
+    fn has_begun(&self) -> bool {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner).iter().any(Option::is_none)
+    }
+
     /// Has the workers go on with connections; how many do not fit, or `None` if the workers have begun already.
     fn restore(
         &self,
@@ -347,7 +352,19 @@ pub struct FilterFiles {
     sets: Vec<AddressSet>,
 }
 
+/// A rule file, and those that its tables are read from.
+fn named(path: PathBuf, file: &Ruleset) -> impl Iterator<Item = PathBuf> + '_ {
+    let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+    let tables = file.sets.iter().flat_map(|set| &set.files);
+    std::iter::once(path).chain(tables.map(move |(name, _)| folder.join(name)))
+}
+
 impl FilterFiles {
+    /// The files that were read.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        named(self.path.clone(), &self.file)
+    }
+
     /// Reads them.
     ///
     /// # Errors
@@ -447,10 +464,7 @@ impl FilterControl {
 
     /// The rule file, and those of its tables.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        let path = path_of(&self.section);
-        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        let tables = self.file.sets.iter().flat_map(|set| &set.files);
-        std::iter::once(path).chain(tables.map(move |(name, _)| folder.join(name)))
+        named(path_of(&self.section), &self.file)
     }
 
     /// What the configuration says that may not be meant.
@@ -546,6 +560,9 @@ impl FilterControl {
     /// The image is none; workers have begun already.
     pub fn import(&mut self, now_ms: u64, image: &[u8]) -> Result<Taken, FilterError> {
         let Connections { interfaces, v4, v6, tables } = Connections::decode(image)?;
+        if self.v4.has_begun() || self.v6.has_begun() {
+            return Err(FilterError::Begun);
+        }
         self.fill(tables)?;
         let here = |name: &String| self.names.iter().zip(0..).find(|(own, _)| *own == name).map(|(_, n)| n);
         let interfaces: Vec<Option<u16>> = interfaces.iter().map(here).collect();

@@ -10,6 +10,7 @@ use super::service::{checked_room, lock};
 use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
 use anyhow::Result;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
@@ -58,7 +59,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
             false => FilterControl::new(&section, interfaces, workers, domain),
         };
         let mut filter = made.map_err(|error| mistake(name, &error))?;
-        check_state(config, name, &filter)?;
+        check_state(config, name, filter.files())?;
         remark(name, &filter);
         let handover = HandoverFile::new(section.handover.as_ref(), section.handover_s);
         match &handover {
@@ -87,7 +88,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let interfaces = &control.settings().interfaces;
     let filter =
         FilterControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
-    check_state(config, name, &filter)?;
+    check_state(config, name, filter.files())?;
     remark(name, &filter);
     let mut graph = tidemill_router::graph(&control);
     FilterPart::splice(&mut graph, &filter, &control);
@@ -104,11 +105,11 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 }
 
 /// Refuses a state file that rules or a table are read from: an empty one is taken for an image that was lost.
-fn check_state(config: &Config, name: &str, filter: &FilterControl) -> Result<()> {
+fn check_state(config: &Config, name: &str, mut files: impl Iterator<Item = PathBuf>) -> Result<()> {
     let Some(state) = config.state.as_ref().and_then(|state| state.path.canonicalize().ok()) else {
         return Ok(());
     };
-    match filter.files().find(|file| file.canonicalize().is_ok_and(|file| file == state)) {
+    match files.find(|file| file.canonicalize().is_ok_and(|file| file == state)) {
         Some(file) => Err(usage(format!(
             "{name}: state.path: {}: the filter reads its rules, or a table, from that: name another one",
             file.display()
@@ -173,10 +174,11 @@ impl Part for FilterPart {
     fn prepare(
         control: &FilterControl,
         files: FilterFiles,
-        _config: &Config,
+        config: &Config,
         name: &str,
         interfaces: &Interfaces,
     ) -> Result<Prepared> {
+        check_state(config, name, files.files())?;
         control.prepare(files, interfaces).map_err(|error| mistake(name, &error))
     }
 
