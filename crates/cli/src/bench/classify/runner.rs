@@ -3,7 +3,7 @@
 
 use super::ClassifyBench;
 use super::ports::Phase;
-use super::sets::{BURST, beside_a_reader};
+use super::sets::{BURST, beside_a_reader, put};
 use super::switch::{Plan, Subject, check_rules, run_once};
 use super::traffic::{Flood, TRAFFIC};
 use crate::bench::pass::{BLOCK, Checksum, key_pages, on_huge_pages};
@@ -162,7 +162,7 @@ fn update(live: &mut LiveRules, args: &ClassifyBench) -> Result<Duration> {
     for _ in 0..args.runner.changes.next_multiple_of(2) {
         match gone.take() {
             None => gone = live.remove(ids.swap_remove(rng.below(ids.len()))),
-            Some(rule) => ids.push(live.insert(rule)?),
+            Some(rule) => ids.push(put(live, rule)?),
         }
         live.commit();
     }
