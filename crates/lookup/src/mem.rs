@@ -24,8 +24,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-/// Numbers of a group of keys, from the first byte of a line of 64 bytes on, for vectors that are stored and read back: across two lines that takes several times
-/// as long, and where an array lies on a stack nobody knows.
+/// Numbers of a group of keys, from the first byte of a line of 64 bytes on, for vectors that are stored and read back: where an array lies on a stack comes by chance,
+/// and across two lines that is slower.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub struct OnLines<T>(pub T);
