@@ -216,10 +216,9 @@ impl Tcp {
 impl Tcp {
     /// The values of an ASCII `get` of several keys. What comes before, with this opaque, is what quiet commands complain of.
     pub(crate) fn hear_values(&mut self, quiet: u32) -> Result<Vec<wire::Named>, String> {
-        let opaque = format!(" O{quiet}");
         loop {
             while let Some(end) = self.held.windows(2).position(|two| two == b"\r\n") {
-                if !self.held[..end].ends_with(opaque.as_bytes()) {
+                if !wire::is_of(&self.held[..end], quiet) {
                     break;
                 }
                 self.held.drain(..end + 2);

@@ -347,6 +347,20 @@ fn flag<T: std::str::FromStr>(words: &[&str], name: char) -> Option<T> {
     words.iter().skip(1).find_map(|word| word.strip_prefix(name)?.parse().ok())
 }
 
+/// Whether a line is a meta reply with this opaque: `HD O2`, or with what memcached puts after it, as `Z` (stale, and somebody fetches it).
+pub(crate) fn is_of(line: &[u8], opaque: u32) -> bool {
+    let text = String::from_utf8_lossy(line);
+    let words: Vec<&str> = text.split(' ').collect();
+    words[0].len() == 2 && flag(&words, 'O') == Some(opaque)
+}
+
+#[test]
+fn a_reply_is_known_by_its_opaque_wherever_that_stands() {
+    assert!(is_of(b"HD O2", 2) && is_of(b"HD O2 Z", 2) && is_of(b"HD O2 W X", 2) && is_of(b"NF k O2 b", 2));
+    assert!(!is_of(b"HD O1", 2) && !is_of(b"HD", 2) && !is_of(b"HD O22", 2) && !is_of(b"END", 2));
+    assert!(!is_of(b"VALUE O2 5 3", 2));
+}
+
 fn binary_reply(ask: &Ask, bytes: &[u8]) -> Option<Heard> {
     let number = |at: usize, length: usize| {
         bytes.get(at..at + length).map(|part| part.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)))
