@@ -42,7 +42,7 @@ use crate::rule::{Match, Rank, Rule, RuleId};
 use crate::rules::RuleSet;
 use hashbrown::HashMap;
 use reach::Reach;
-use table::{FAMILIES, Table, family};
+use table::{FAMILIES, PREFIXED, Table, family};
 use trie::Trie;
 
 /// Which table a rule lives in. See the [module](self).
@@ -100,8 +100,8 @@ pub struct TupleSpace {
     order: Vec<(Rank, u32)>,
     /// The table of each rule, by number.
     home: Vec<u32>,
-    /// Of each family source and destination: the prefixes that rules have.
-    tries: [[Trie; 2]; 2],
+    /// Of each family the fields in [`FAMILIES`]: the prefixes that rules have.
+    tries: [[Trie; PREFIXED]; 2],
     /// Of rules that stay as they are.
     reach: Option<Reach>,
     len: usize,

@@ -55,11 +55,11 @@ impl WordList {
     }
 }
 
-/// How many rules of a family have which prefix length, for one address.
+/// How many rules of a family have which prefix length, for one field.
 #[derive(Clone, Default)]
 pub(super) struct Lengths {
     counts: Vec<(u32, u32)>,
-    /// Rules whose mask of the address is no prefix.
+    /// Rules whose mask of the field is no prefix.
     odd: u32,
 }
 
@@ -89,15 +89,21 @@ impl Lengths {
 #[derive(Clone, Default)]
 pub(super) struct Family {
     pub(super) rules: u32,
-    /// Of source and destination.
-    pub(super) lengths: [Lengths; 2],
+    /// Of each field in [`FAMILIES`].
+    pub(super) lengths: [Lengths; PREFIXED],
 }
 
-/// The families that have addresses, by ethertype.
-pub(super) const FAMILIES: [(u16, [Field; 2]); 2] = [
-    (IPV4, [Field::Ipv4Source, Field::Ipv4Destination]),
-    (IPV6, [Field::Ipv6Source, Field::Ipv6Destination]),
+/// Fields of a family whose prefixes are known.
+pub(super) const PREFIXED: usize = 4;
+
+/// The families that have addresses, by ethertype: source and destination, and the ports.
+pub(super) const FAMILIES: [(u16, [Field; PREFIXED]); 2] = [
+    (IPV4, [Field::Ipv4Source, Field::Ipv4Destination, Field::SourcePort, Field::DestinationPort]),
+    (IPV6, [Field::Ipv6Source, Field::Ipv6Destination, Field::SourcePort, Field::DestinationPort]),
 ];
+
+/// Fields of few values, one of whose bits tells much. Of a MAC address each packet would differ in another bit, and have a mask of its own.
+const FEW: [Field; 5] = [Field::Protocol, Field::InPort, Field::Vlan, Field::Fragment, Field::Metadata];
 
 /// The family that a match or a packet is of, by number in [`FAMILIES`].
 pub(super) fn family(value: &Key, mask: &Mask) -> Option<usize> {
@@ -120,6 +126,8 @@ pub(super) struct Table {
     free: Vec<u32>,
     ranks: BTreeSet<Rank>,
     families: [Family; 2],
+    /// Bits of [`FEW`] that all its rules ask for alike, and their values; fewer than that once rules have gone.
+    agreed: (Mask, Key),
 }
 
 /// What a probe has found out about a head: where to go on.
@@ -152,6 +160,7 @@ impl Table {
             free: Vec::new(),
             ranks: BTreeSet::new(),
             families: Default::default(),
+            agreed: (Mask::NONE, Key::default()),
         };
         table.lines = table.lines_of(hashed);
         table
@@ -176,6 +185,11 @@ impl Table {
 
     pub(super) fn family(&self, number: usize) -> &Family {
         &self.families[number]
+    }
+
+    /// Bits in which all its rules agree, and their values: a key that differs in one has no rule here.
+    pub(super) fn agreed(&self) -> (&Mask, &Key) {
+        (&self.agreed.0, &self.agreed.1)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -330,8 +344,22 @@ impl Table {
             self.rebuild(self.words, self.heads.len() * 2);
         }
         self.link(rank, matches);
+        self.agree(matches);
         self.ranks.insert(rank);
         self.count(matches, true);
+    }
+
+    /// Before a rule is one of its own: what it asks for as the others do.
+    fn agree(&mut self, matches: &Match) {
+        let (mask, value) = &mut self.agreed;
+        if self.ranks.is_empty() {
+            *mask = FEW.iter().fold(Mask::NONE, |mask, &field| mask.with(field, matches.mask().get(field)));
+            *value = *matches.value();
+            return;
+        }
+        for (i, agreed) in mask.0.iter_mut().enumerate() {
+            *agreed &= matches.mask().0[i] & !(value.0[i] ^ matches.value().0[i]);
+        }
     }
 
     /// Takes a rule out; whether it was there.
@@ -453,6 +481,10 @@ impl Table {
                 }
                 if !self.mask.within(matches.mask()) {
                     return Err(format!("{matches:?} is not of the mask {:?}", self.mask));
+                }
+                let (agreed, value) = self.agreed();
+                if !agreed.within(matches.mask()) || value.masked(agreed) != matches.value().masked(agreed) {
+                    return Err(format!("{matches:?} does not agree with the others in {agreed:?}"));
                 }
                 (before, next) = (Some(rank), self.next(entry));
                 ranks.insert(rank);

@@ -1,5 +1,5 @@
-//! Which prefixes of an address rules have: what tells that a table cannot match, by a few bits of the address (Open vSwitch's prefix
-//! tracking: Pfaff et al., NSDI 2015, section 5.4).
+//! Which prefixes of an address or a port rules have: what tells that a table cannot match, by a few bits of it (Open vSwitch's prefix
+//! tracking, of its ports, too: Pfaff et al., NSDI 2015, section 5.4).
 //!
 //! A binary trie, one bit a step: it is asked only when a megaflow is made. A node is 12 bytes; a rule has at most as many nodes of its own as its prefix has bits.
 
@@ -10,7 +10,7 @@ struct Node {
     rules: u32,
 }
 
-/// The prefixes of one address field. Addresses are the upper bits of 128.
+/// The prefixes of one field. Addresses and ports are the upper bits of 128.
 #[derive(Clone)]
 pub(super) struct Trie {
     nodes: Vec<Node>,

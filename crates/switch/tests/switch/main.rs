@@ -533,9 +533,9 @@ fn a_trace_tells_what_happens() {
 #[test]
 fn a_traces_megaflow_leaves_no_bit_out() {
     let rules = "priority=10,tcp,nw_dst=10.1.2.0/24,tp_dst=80 actions=wan\n";
-    for (classifier, megaflow) in
-        [("tuple-merge", "nw_proto=0x10/0x10"), ("tuple-space", "udp,nw_dst=10.1.2.0/24,tp_dst=80")]
-    {
+    // UDP's number has a bit that TCP's has not.
+    let megaflow = "nw_proto=0x10/0x10";
+    for classifier in ["tuple-merge", "tuple-space"] {
         let section = format!("classifier = \"{classifier}\"\n");
         let control = run(&section, rules, lan(vec![])).control;
         let traced = control.trace("in_port=lan,udp,nw_dst=10.1.2.3,tp_dst=80").unwrap();
