@@ -40,7 +40,7 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{states} tests: tidemill-router state; {images}: tidemill-lookup image")))
     }),
     // What must exist besides.
-    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 13)),
+    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 14)),
     ("AF_XDP ports on one region of memory", |machine| {
         file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
     }),

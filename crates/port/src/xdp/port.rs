@@ -172,6 +172,11 @@ impl XdpPort {
         self.open.as_ref().is_some_and(|open| open.socket.shares)
     }
 
+    /// Whether busy polling finds a driver to run. Before Linux 6.13 that is known when a packet has come.
+    pub(super) fn is_polled(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| sys::is_polled(&open.socket.fd))
+    }
+
     /// Frames that the kernel has now.
     pub fn lent(&self) -> usize {
         self.lent.count()
