@@ -72,6 +72,7 @@
 //! **Busy polling** (`busy_poll_us`) needs, to be of use, interrupts that are put off:
 //! `echo 2 > /sys/class/net/DEV/napi_defer_hard_irqs; echo 200000 > /sys/class/net/DEV/gro_flush_timeout`. Since Linux 6.13 the driver has to
 //! tell the kernel what serves which queue (`netif_queue_set_napi`); where it does not (veth), nothing is polled, and the notes say so.
+//! Where something is polled a worker that sleeps looks every `run.nap_us`, for nobody wakes it in time.
 
 mod hash;
 mod partial;

@@ -537,6 +537,10 @@ impl Port for XdpPort {
 
     fn wake(&mut self, _waker: &Waker) -> Wake<'_> {
         let Some(open) = &self.open else { return Wake::Poll };
+        // Where interrupts are put off the descriptor is readable when the kernel's timer has had the driver run: our own look comes sooner.
+        if self.options.busy_poll_us > 0 && sys::is_polled(&open.socket.fd) {
+            return Wake::Poll;
+        }
         Wake::Readable(match &open.ear {
             Some((_, both)) => both.as_fd(),
             None => open.socket.fd.as_fd(),
