@@ -555,6 +555,9 @@ fn root_bad_arguments_are_said() {
     DpdkSection { arguments: vec!["--help".into()] }.prepare(&[]);
     let error = refused("device = 'net_null0'", 1);
     assert!(error.contains("--help: DPDK would print its manual and end this process"), "{error}");
+    DpdkSection { arguments: vec!["--proc-type=secondary".into()] }.prepare(&[]);
+    let error = refused("device = 'net_null0'", 1);
+    assert!(error.contains("--proc-type=secondary: nothing is shared with another process"), "{error}");
     DpdkSection { arguments: vec!["--nonsense".into()] }.prepare(&[]);
     // DPDK tries once.
     for _ in 0..2 {

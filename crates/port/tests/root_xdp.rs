@@ -4,6 +4,8 @@
 #![cfg(all(feature = "xdp", target_os = "linux"))]
 #![allow(clippy::unwrap_used)]
 
+#[path = "root_xdp/busy.rs"]
+mod busy;
 mod common;
 #[path = "root_xdp/devices.rs"]
 mod devices;

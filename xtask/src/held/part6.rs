@@ -40,7 +40,7 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{states} tests: tidemill-router state; {images}: tidemill-lookup image")))
     }),
     // What must exist besides.
-    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 13)),
+    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 14)),
     ("AF_XDP ports on one region of memory", |machine| {
         file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
     }),
@@ -50,9 +50,12 @@ pub(crate) const LINES: &[Line] = &[
     ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),
     ("flows stay on one worker, in order: software", |machine| {
         let flows = machine.tests(&["-p", "tidemill-port", "--test", "spread"], 14)?;
+        let ends = machine.tests(&["-p", "tidemill-port", "--test", "concurrent_spread"], 1)?;
         // Workers that run, wake each other and stop.
         let workers = machine.tests(&["-p", "tidemill-graph", "--test", "spread"], 3)?;
-        Ok(Outcome::Pass(format!("{flows} tests: tidemill-port spread; {workers}: tidemill-graph spread")))
+        Ok(Outcome::Pass(format!(
+            "{flows} tests: tidemill-port spread; {ends}: concurrent_spread; {workers}: tidemill-graph spread"
+        )))
     }),
     ("memory and copies of the workers' nodes", |machine| {
         let passed = machine.tests(&["-p", "tidemill-lookup", "--lib", "numa"], 2)?;

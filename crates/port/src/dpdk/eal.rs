@@ -70,6 +70,10 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
         );
         return Err(PortError::config(port, what));
     }
+    if joins_another(&state.arguments) {
+        let what = "[dpdk] arguments: --proc-type=secondary: nothing is shared with another process, neither devices nor memory: leave it out";
+        return Err(PortError::config(port, what));
+    }
     let pci = pci || state.pci;
     let arguments = arguments(&state.arguments, pci, has_huge_pages(), &allowed_cpus());
     let started = sys::control().eal(&arguments);
@@ -82,6 +86,16 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
 /// Whether DPDK takes it for `-h`, `--help` or a beginning of that which no other argument has.
 fn is_help(argument: &str) -> bool {
     argument.starts_with("-h") || argument.len() > "--h".len() && "--help".starts_with(argument)
+}
+
+/// Whether DPDK is to be a part of another process's, by `--proc-type=secondary`, in one argument or in two, the name written out or not.
+fn joins_another(arguments: &[String]) -> bool {
+    let is_name = |name: &str| name.len() > "--p".len() && "--proc-type".starts_with(name);
+    let in_one = |argument: &String| {
+        argument.split_once('=').is_some_and(|(name, value)| is_name(name) && value == "secondary")
+    };
+    let in_two = |pair: &[String]| is_name(&pair[0]) && pair[1] == "secondary";
+    arguments.iter().any(in_one) || arguments.windows(2).any(in_two)
 }
 
 fn arguments(wanted: &[String], pci: bool, huge: bool, cpus: &str) -> Vec<String> {
@@ -152,6 +166,17 @@ mod tests {
     fn asking_for_help_is_told_from_other_arguments() {
         assert!(["-h", "--help", "--he"].into_iter().all(is_help));
         assert!(!["--huge-dir=/x", "--h", "--", "-l", "-", "", "--helper"].into_iter().any(is_help));
+    }
+
+    #[test]
+    fn a_part_of_another_process_is_told_from_other_arguments() {
+        let joins = |text: &str| joins_another(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for text in ["--proc-type=secondary", "-l 1 --proc-type secondary", "--proc=secondary -l1"] {
+            assert!(joins(text), "{text}");
+        }
+        for text in ["--proc-type=primary", "--file-prefix=secondary", "--file-prefix secondary", ""] {
+            assert!(!joins(text), "{text}");
+        }
     }
 
     #[test]

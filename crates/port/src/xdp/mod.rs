@@ -70,7 +70,9 @@
 //! sender that leaves tags to its card: `ethtool -K PEER txvlan off`.
 //!
 //! **Busy polling** (`busy_poll_us`) needs, to be of use, interrupts that are put off:
-//! `echo 2 > /sys/class/net/DEV/napi_defer_hard_irqs; echo 200000 > /sys/class/net/DEV/gro_flush_timeout`.
+//! `echo 2 > /sys/class/net/DEV/napi_defer_hard_irqs; echo 200000 > /sys/class/net/DEV/gro_flush_timeout`. Since Linux 6.13 the driver has to
+//! tell the kernel what serves which queue (`netif_queue_set_napi`); where it does not (veth), nothing is polled, and the notes say so.
+//! Where something is polled a worker that sleeps looks every `run.nap_us`, for nobody wakes it in time.
 
 mod hash;
 mod partial;
@@ -91,7 +93,7 @@ use program::Program;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_bpf::Front;
+use tidemill_bpf::{Front, Kernel};
 use tidemill_burst::{DATA_START, Memory};
 
 /// How an interface is opened.
@@ -321,6 +323,9 @@ fn is_virtual(interface: &str) -> bool {
     matches!(sys::driver(interface).as_deref(), Some("veth" | "tun"))
 }
 
+/// The first kernel that goes by what a driver says of its queues when it polls for a socket; older ones go by the packets that have come.
+const TOLD: Kernel = Kernel(6, 13);
+
 fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> Vec<String> {
     let mut line = format!("port {name}: af_xdp");
     if let Some(port) = ports.first() {
@@ -338,6 +343,13 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
         line += ", flows as the device spreads them: the two directions of one may be on two workers";
     }
     let mut notes = vec![line];
+    let is_told = Kernel::running().is_some_and(|running| running >= TOLD);
+    if options.busy_poll_us > 0 && is_told && !ports.iter().all(XdpPort::is_polled) {
+        notes.push(format!(
+            "port {name}: busy_poll_us changes nothing here: Linux {TOLD} and newer ask a driver what serves its queues, and {interface}'s \
+             does not say: leave it at 0, and put no interrupts off"
+        ));
+    }
     notes.extend(remark(name, interface, ports.len(), options.spread_by));
     for (queue, port) in ports.iter().enumerate() {
         let tries = port.counters().taken_by_others;

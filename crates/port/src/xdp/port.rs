@@ -172,6 +172,11 @@ impl XdpPort {
         self.open.as_ref().is_some_and(|open| open.socket.shares)
     }
 
+    /// Whether busy polling finds a driver to run. Before Linux 6.13 that is known when a packet has come.
+    pub(super) fn is_polled(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| sys::is_polled(&open.socket.fd))
+    }
+
     /// Frames that the kernel has now.
     pub fn lent(&self) -> usize {
         self.lent.count()
@@ -532,6 +537,10 @@ impl Port for XdpPort {
 
     fn wake(&mut self, _waker: &Waker) -> Wake<'_> {
         let Some(open) = &self.open else { return Wake::Poll };
+        // Where interrupts are put off the descriptor is readable when the kernel's timer has had the driver run: our own look comes sooner.
+        if self.options.busy_poll_us > 0 && sys::is_polled(&open.socket.fd) {
+            return Wake::Poll;
+        }
         Wake::Readable(match &open.ear {
             Some((_, both)) => both.as_fd(),
             None => open.socket.fd.as_fd(),

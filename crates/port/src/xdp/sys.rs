@@ -22,6 +22,7 @@ pub(super) const XDP_COPY: u16 = 2;
 pub(super) const XDP_ZEROCOPY: u16 = 4;
 pub(super) const XDP_USE_NEED_WAKEUP: u16 = 8;
 const SO_BUSY_POLL: i32 = 46;
+const SO_INCOMING_NAPI_ID: i32 = 56;
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
@@ -274,6 +275,12 @@ pub(super) fn set_busy_poll(fd: &OwnedFd, micros: u32, budget: u32) -> io::Resul
     set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
     set(fd, libc::SOL_SOCKET, SO_BUSY_POLL, &micros)?;
     set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget)
+}
+
+/// Whether the kernel knows what to run when it polls for this socket.
+pub(super) fn is_polled(fd: &OwnedFd) -> bool {
+    // SAFETY: an integer.
+    unsafe { get::<u32>(fd, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID) }.is_ok_and(|napi| napi != 0)
 }
 
 /// Binds to a queue of an interface; `shared` is the socket whose UMEM is used, if it is not this one's own.
