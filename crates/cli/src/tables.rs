@@ -196,8 +196,8 @@ fn structures() -> String {
     let of = |names: Vec<Algorithm>| names.iter().map(Algorithm::to_string).collect::<Vec<_>>().join(", ");
     format!(
         "Lookup structures, separated by commas; `all` is every one, `yardsticks` those that are here to be compared with, `usual` the \
-         others.\n\nIPv4: {}.\n\nIPv6: {}.\n\nAlso other layouts of DXR and Popdir (dxr-d20r, dxr-d12x6r, popdir-d12x7), and widths of Poptrie \
-         (poptrie-d13). crates/lpm/README.md compares them",
+         others.\n\nIPv4: {}.\n\nIPv6: {}.\n\nAlso other layouts of DXR and Popdir (dxr-d20r, dxr-d12x6r, popdir-d12x7), and roots of tries \
+         (rangetrie-d12, poptrie-d13). crates/lpm/README.md compares them",
         of(Algorithm::all::<u32>()),
         of(Algorithm::all::<u128>())
     )

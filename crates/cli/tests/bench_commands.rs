@@ -73,6 +73,24 @@ fn lpm_measures_how_rates_grow_with_threads() {
     assert_eq!(folder.run(&format!("{line} --threads 0")).code, 2);
 }
 
+/// Keys of its own, whose answers are not another one's.
+#[test]
+fn lpm_asks_each_structure_for_what_is_worst_for_it() {
+    let folder = folder();
+    let line = "bench lpm --table v4.txt --algorithm popdir-d16x3,binary-trie --case rnd,worst --runs 2 --seconds 0.001 \
+                --lookups-ki 4 --bursts 32 --threads 2 --no-updates --json";
+    let lines = folder.ok(line).json();
+    let of = |case: &str, metric: &str| -> Vec<&Value> {
+        lines.iter().filter(|l| l["case"] == case && l["metric"] == metric).collect()
+    };
+    let [one, other] = of("worst", "mlps")[..] else { panic!("one rate for each") };
+    assert_ne!(one["checksum"], other["checksum"]);
+    assert_eq!(of("rnd", "mlps")[0]["checksum"], of("rnd", "mlps")[1]["checksum"]);
+    for (metric, count) in [("p50_ns", 2), ("p99_ns", 2), ("scaling", 2), ("ratio", 1)] {
+        assert_eq!(of("worst", metric).len(), count, "{metric}");
+    }
+}
+
 #[test]
 fn lpm_speaks_to_people_and_takes_updates() {
     let folder = folder();

@@ -68,11 +68,11 @@ fn forms(name: &str, family: u8) -> String {
 impl Algorithm {
     /// The algorithms of a family, those with parameters in their usual forms.
     pub fn all<A: Family>() -> Vec<Algorithm> {
-        let tries = [12, 16, 20, 24].map(|root_bits| Algorithm::RangeTrie { root_bits });
-        let poptries = [16, 18, 20].map(|root_bits| Algorithm::Poptrie { root_bits });
+        let tries = [16, 20].map(|root_bits| Algorithm::RangeTrie { root_bits });
+        let poptrie = Algorithm::Poptrie { root_bits: 18 };
         let named = A::named().iter().map(|named| Algorithm::Named(named.name));
         let first = [Algorithm::Auto].into_iter().chain(A::own_algorithms());
-        first.chain(tries).chain(poptries).chain(named).collect()
+        first.chain(tries).chain([poptrie]).chain(named).collect()
     }
 
     /// Whether it is one of those without parameters that are here to be compared with: they are patched as
@@ -84,16 +84,17 @@ impl Algorithm {
     /// Reads a name as in configurations, for the family `A`.
     ///
     /// # Errors
-    /// Anything that is neither one of [`all`](Self::all), which the error lists, nor another layout of DXR or width of Poptrie.
+    /// Anything that is neither one of [`all`](Self::all), which the error lists, nor another layout of DXR or Popdir, nor another
+    /// root of the range trie or Poptrie.
     pub fn parse<A: Family>(name: &str) -> Result<Self, AlgorithmError> {
         let known = Self::all::<A>().into_iter().find(|algorithm| algorithm.to_string() == name);
-        let poptrie = || {
-            let root_bits = name.strip_prefix("poptrie-d")?.parse().ok()?;
-            let algorithm = Algorithm::Poptrie { root_bits };
-            let possible = poptrie::Poptrie::<A>::ROOT_BITS.contains(&root_bits);
-            (possible && algorithm.to_string() == name).then_some(algorithm)
-        };
-        known.or_else(poptrie).or_else(|| A::parse_own(name)).ok_or_else(|| AlgorithmError {
+        let width = |stem: &str| -> Option<u8> { name.strip_prefix(stem)?.parse().ok() };
+        let trie = width("rangetrie-d").filter(|bits| rangetrie::RangeTrie::<A>::ROOT_BITS.contains(bits));
+        let trie = trie.map(|root_bits| Algorithm::RangeTrie { root_bits });
+        let poptrie = width("poptrie-d").filter(|bits| poptrie::Poptrie::<A>::ROOT_BITS.contains(bits));
+        let poptrie = poptrie.map(|root_bits| Algorithm::Poptrie { root_bits });
+        let other = trie.or(poptrie).filter(|algorithm| algorithm.to_string() == name);
+        known.or(other).or_else(|| A::parse_own(name)).ok_or_else(|| AlgorithmError {
             name: name.into(),
             family: A::FAMILY,
             names: Self::all::<A>().iter().map(Self::to_string).collect(),
@@ -247,7 +248,7 @@ impl Family for u32 {
 impl Family for u128 {
     fn likely() -> Vec<Algorithm> {
         let mut likely = vec![Algorithm::RangeTrie { root_bits: 16 }, Algorithm::RangeTrie { root_bits: 20 }];
-        // For keys inside prefixes it is three times as quick with AVX-512, twice with AVX2, and slower with neither.
+        // For keys inside prefixes it is quicker with AVX-512 or AVX2, and slower with neither.
         let at = if lulea::has_wide_kernel() { 0 } else { likely.len() };
         likely.insert(at, Algorithm::Lulea);
         likely

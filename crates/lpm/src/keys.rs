@@ -2,12 +2,15 @@
 //!
 //! From Zec 2019, section 3.6 (RND, SEQ, REP) and Fu 2020, section 3.5.2 (prefix-based), with an adversarial one of
 //! our own. RND, prefix-based and ADV say which keys are asked for; REP (see [`repeated`]) and SEQ say in which order: SEQ is the
-//! driver's, since each of its keys is XORed with the result before.
+//! driver's, since each of its keys is XORed with the result before. What is worst for one structure, [`worst`] asks that structure.
 
+use crate::fib::Fib;
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
+use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
+use tidemill_lookup::probe::Recorder;
 
 /// Which keys are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +113,30 @@ pub fn keys<A: Address>(rib: &Rib<A>, pattern: Pattern, count: usize, seed: u64)
         .collect()
 }
 
+/// So many prefixes at least make up the worst keys, where the table has them: the lines of a few would stay in the nearest cache.
+const PLACES: usize = 256;
+
+/// `count` keys that are worst for this structure: each inside one of the prefixes where a lookup makes the most loads, by the access
+/// probe. Random ones of all that make as many as the worst of all, and of [`PLACES`] at least. A table without prefixes gets random keys.
+pub fn worst<A: Address>(rib: &Rib<A>, fib: &dyn Fib<A>, count: usize, seed: u64) -> Vec<A> {
+    if rib.is_empty() {
+        return keys(rib, Pattern::Random, count, seed);
+    }
+    let mut random = Random::new(seed);
+    let loads = |key| {
+        let recorder = Recorder::new();
+        fib.lookup_probed(key, &recorder);
+        recorder.counts().reads
+    };
+    let inside = rib.iter().map(|(prefix, _)| random.within(prefix));
+    let mut places: Vec<(u64, A)> = inside.map(|key| (loads(key), key)).collect();
+    places.sort_by_key(|&(loads, _)| Reverse(loads));
+    let most = places[0].0;
+    let alike = places.partition_point(|&(loads, _)| loads == most);
+    places.truncate(alike.max(PLACES));
+    (0..count).map(|_| places[random.below(places.len())].1).collect()
+}
+
 /// REP's order: lookup `j` asks for `keys[j / 8 + j % 8]`, so that each key is asked for 8 times, interleaved with 7 others
 /// from a window that slides over the keys. As many lookups as keys.
 pub fn repeated<A: Copy>(keys: &[A]) -> Vec<A> {
@@ -150,7 +177,7 @@ fn crowded<A: Address>(prefixes: &[Prefix<A>]) -> Vec<Prefix<A>> {
     let block_len = if A::FAMILY == 4 { 16 } else { 32 };
     let block = |p: &Prefix<A>| p.first() & A::mask(block_len);
     let mut blocks: Vec<&[Prefix<A>]> = prefixes.chunk_by(|a, b| block(a) == block(b)).collect();
-    blocks.sort_by_key(|block| std::cmp::Reverse(block.len()));
+    blocks.sort_by_key(|block| Reverse(block.len()));
     let mut chosen = Vec::new();
     for block in blocks {
         if chosen.len() >= ADVERSARIES {
@@ -165,6 +192,8 @@ fn crowded<A: Address>(prefixes: &[Prefix<A>]) -> Vec<Prefix<A>> {
 mod tests {
     use super::*;
     use crate::fib::Label;
+    use crate::table::{Algorithm, Family};
+    use tidemill_lookup::qsbr::Domain;
 
     #[test]
     fn the_same_seed_gives_the_same_keys() {
@@ -211,5 +240,43 @@ mod tests {
             let (prefix, _) = rib.lookup(key).unwrap();
             assert!(if i % 2 == 0 { prefix.len() == 32 } else { key >> 20 == 0x500 }, "{prefix}");
         }
+    }
+
+    fn worst_for<A: Family>(name: &str, rib: &Rib<A>) -> Vec<A> {
+        let writer = Algorithm::parse::<A>(name).unwrap().writer(rib, &Domain::new()).unwrap();
+        let keys = worst(rib, &*writer.fib(), 1000, 1);
+        assert_eq!(keys.len(), 1000);
+        keys
+    }
+
+    #[test]
+    fn the_worst_keys_are_each_structures_own() {
+        let mut rib = Rib::<u32>::new();
+        for i in 0..300_u32 {
+            rib.insert(Prefix::new(i << 20, 20).unwrap(), Label(1 + i % 2));
+            // Of a chunk that a host route cuts Popdir searches the ranges; of others with several labels it counts bits.
+            rib.insert(Prefix::new(i << 20 | 0x2_0045, 32).unwrap(), Label(3));
+            rib.insert(Prefix::new(i << 20 | 0x4_0100, 24).unwrap(), Label(4));
+        }
+        let chunk = |key: u32| key & 0xf_e000;
+        assert!(worst_for("popdir-d16x3", &rib).into_iter().all(|key| chunk(key) == 0x2_0000));
+        // That one asks for /32 and /24 before.
+        assert!(worst_for("hash-per-length", &rib).into_iter().all(|key| key & 0xf_f000 == 0));
+        let few = rib.iter().filter(|(prefix, _)| prefix.len() < 32 || prefix.first() >> 20 < 9);
+        let keys = worst_for::<u32>("popdir-d16x3", &few.collect());
+        let cut = keys.iter().filter(|&&key| chunk(key) == 0x2_0000).count();
+        assert!((1..200).contains(&cut), "{cut} of 1000 in nine places of 256");
+        assert_eq!(worst_for::<u32>("popdir-d16x3", &Rib::new()).len(), 1000);
+    }
+
+    #[test]
+    fn the_worst_of_ipv6_are_the_longest_chains() {
+        let mut rib = Rib::<u128>::new();
+        for i in 0..300_u128 {
+            rib.insert(Prefix::new(0x2001_0db8_u128 << 96 | i << 80, 48).unwrap(), Label(1));
+            rib.insert(Prefix::new(0x2001_0db9_u128 << 96 | i << 80 | 7, 128).unwrap(), Label(2));
+        }
+        let longest = |key| rib.lookup(key).is_some_and(|(prefix, _)| prefix.len() == 128);
+        assert!(worst_for("lulea", &rib).into_iter().all(longest));
     }
 }

@@ -44,10 +44,10 @@ fn readers_of_a_table_that_grows_tenfold_see_the_old_or_the_new_label() {
     every_structure_grows::<u128>(6);
 }
 
-/// The widest and the narrowest root and extension of DXR, which `all` does not list.
+/// The widest and the narrowest root and extension of DXR, and narrow roots of tries, which `all` does not list.
 #[test]
-fn other_layouts_of_dxr_too() {
-    for name in ["dxr-d16r", "dxr-d20r", "dxr-d12x9r", "dxr-d16x1r"] {
+fn other_layouts_too() {
+    for name in ["dxr-d16r", "dxr-d20r", "dxr-d12x9r", "dxr-d16x1r", "rangetrie-d12", "poptrie-d16"] {
         let algorithm = Algorithm::parse::<u32>(name).unwrap();
         concurrent::<u32>(4, ROUNDS, move |rib, domain| algorithm.writer(rib, domain));
     }

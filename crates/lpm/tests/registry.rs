@@ -120,14 +120,10 @@ const LOADS_V4: &[Loads] = &[
     ("popdir-d16x3", [2, 2, 7, 7, 7, 7]),
     ("popdir-d19", [1, 1, 6, 6, 6, 6]),
     // A root word, and two loads for each node.
-    ("rangetrie-d12", [1, 3, 3, 3, 3, 5]),
     ("rangetrie-d16", [1, 1, 3, 3, 3, 3]),
     ("rangetrie-d20", [1, 1, 3, 3, 3, 3]),
-    ("rangetrie-d24", [1, 1, 1, 3, 3, 3]),
     // A root entry, nodes, a leaf.
-    ("poptrie-d16", [1, 1, 3, 4, 4, 5]),
     ("poptrie-d18", [1, 1, 3, 4, 4, 5]),
-    ("poptrie-d20", [1, 1, 3, 3, 3, 4]),
     // A node for each bit that the key shares with the longest path, and the root.
     ("binary-trie", [1, 13, 21, 25, 26, 33]),
     // A node for each place where prefixes part, and what hangs there.
@@ -165,13 +161,9 @@ const LOADS_V4: &[Loads] = &[
 
 const LOADS_V6: &[Loads] = &[
     ("lulea", [1, 8, 12, 16, 28, 28]),
-    ("rangetrie-d12", [1, 7, 9, 11, 17, 17]),
     ("rangetrie-d16", [1, 5, 7, 9, 15, 15]),
     ("rangetrie-d20", [1, 5, 7, 9, 15, 15]),
-    ("rangetrie-d24", [1, 5, 7, 9, 15, 15]),
-    ("poptrie-d16", [1, 7, 10, 13, 21, 21]),
     ("poptrie-d18", [1, 7, 10, 12, 20, 21]),
-    ("poptrie-d20", [1, 7, 9, 12, 20, 20]),
     ("binary-trie", [4, 45, 61, 77, 125, 129]),
     ("patricia", [2, 3, 4, 5, 6, 6]),
     // A flag and a cell for each level: 16, 24, 32, 40, 48, 64, and every 8 bits behind; the last level has no flags.

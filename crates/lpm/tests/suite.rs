@@ -115,6 +115,21 @@ fn every_name_is_in_the_suite() {
     check::<u128>();
 }
 
+/// Other roots are the same code, and no list has them; who names them gets them.
+#[test]
+fn other_roots_are_taken_by_name_only() {
+    fn check<A: Family>() {
+        for name in ["rangetrie-d12", "rangetrie-d24", "poptrie-d16", "poptrie-d20"] {
+            let algorithm = parse::<A>(name);
+            assert_eq!(algorithm.to_string(), name);
+            assert!(!Algorithm::all::<A>().contains(&algorithm), "{name} of IPv{}", A::FAMILY);
+            assert!(ALONE.contains(&(A::FAMILY, name)), "{name} of IPv{} has no line", A::FAMILY);
+        }
+    }
+    check::<u32>();
+    check::<u128>();
+}
+
 #[test]
 fn every_name_is_read_back() {
     fn check<A: Family>() {
@@ -126,16 +141,15 @@ fn every_name_is_read_back() {
     check::<u128>();
     assert_eq!(Algorithm::parse::<u32>("dxr-d12x9r"), Ok(Algorithm::Dxr(Layout::new(12, 9).unwrap())));
     assert_eq!(Algorithm::parse::<u128>("poptrie-d13"), Ok(Algorithm::Poptrie { root_bits: 13 }));
-    for name in ["poptrie-d25", "poptrie-d018", "poptrie-d+18", "poptrie-d"] {
+    for name in ["poptrie-d25", "poptrie-d018", "poptrie-d+18", "poptrie-d", "rangetrie-d012", "rangetrie-"] {
         assert!(Algorithm::parse::<u32>(name).is_err(), "{name}");
     }
     let error = Algorithm::parse::<u128>("dxr-d18r").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, \
-         rangetrie-d16, rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, \
-         patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm, sail-hybrid, \
-         two-way-trie, length-search, pbf, cuvpp-simd, cuvpp-lengths"
+        "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d16, \
+         rangetrie-d20, poptrie-d18, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, \
+         cuvpp, bloom-lpm, sail-hybrid, two-way-trie, length-search, pbf, cuvpp-simd, cuvpp-lengths"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }

@@ -313,15 +313,15 @@ pub struct FixedNeighbor {
 #[serde(deny_unknown_fields, default)]
 pub struct RouterSection {
     /// The lookup structure for IPv4: `"auto"`, or `"dxr-d16x4r"`, `"dxr-d18r"` (or another layout: `"dxr-d12x6r"`), `"popdir-d16x3"`,
-    /// `"popdir-d19"`, `"rangetrie-d12"`, `"rangetrie-d16"`, `"rangetrie-d20"`, `"rangetrie-d24"`, `"poptrie-d16"`, `"poptrie-d18"`,
-    /// `"poptrie-d20"`. Those of the literature, to be compared with, take twice the memory while routes change: `"binary-trie"`,
+    /// `"popdir-d19"`, `"rangetrie-d16"`, `"rangetrie-d20"`, `"poptrie-d18"` (or with another root: `"rangetrie-d12"`, `"poptrie-d16"`).
+    /// Those of the literature, to be compared with, take twice the memory while routes change: `"binary-trie"`,
     /// `"patricia"`, `"dir-24-8"`, `"tree-bitmap"`, `"lc-trie"`, `"sail-b"`, `"sail-u"`, `"sail-l"`, `"sail-l8"` (for 254 next hops; the
     /// router does not start with more, and refuses routes that would need more), `"sail-lv"`, `"sail-m"`, `"lulea-1997"`. And these hash without
     /// a key, so that whoever announces routes can make them slow: `"hash-per-length"`, `"cuvpp"`, `"bloom-lpm"`, `"two-way-trie"`,
     /// `"length-search"`, `"pbf"`, `"cuvpp-simd"`, `"cuvpp-lengths"`.
     pub algorithm: String,
-    /// The lookup structure for IPv6: `"auto"`, or `"lulea"`, `"rangetrie-d12"`, `"rangetrie-d16"`, `"rangetrie-d20"`, `"rangetrie-d24"`,
-    /// `"poptrie-d16"`, `"poptrie-d18"`, `"poptrie-d20"`; of the literature `"binary-trie"`, `"patricia"`, `"sail-l"` (for tables with few prefixes
+    /// The lookup structure for IPv6: `"auto"`, or `"lulea"`, `"rangetrie-d16"`, `"rangetrie-d20"`, `"poptrie-d18"` (or with another
+    /// root: `"rangetrie-d12"`, `"poptrie-d16"`); of the literature `"binary-trie"`, `"patricia"`, `"sail-l"` (for tables with few prefixes
     /// beyond /48), `"sail-hybrid"`, `"tree-bitmap"`, `"lc-trie"`, and, which hash without a key, `"hash-per-length"`, `"cuvpp"`, `"bloom-lpm"`,
     /// `"two-way-trie"`, `"length-search"`, `"pbf"`, `"cuvpp-simd"`, `"cuvpp-lengths"`.
     pub algorithm6: String,

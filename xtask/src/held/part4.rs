@@ -71,6 +71,9 @@ const POPDIR: &str = "popdir-d16x3,popdir-d19";
 /// Three tables of different years and routers, every address.
 const EXHAUSTIVE: [&str; 3] = [NH30000, "rrc06-as4777-20100701.v4.nh.zst", "rv-as23367-201908.v4.port32.zst"];
 
+/// Tables with host routes, behind which the worst of Popdir and of Luleå is: searches of prefixes beyond /24, and chains down to /128.
+const HOSTS: [(&str, u8); 2] = [("tier1-20230204.v4.prefixes.zst", 4), ("asmap-20240105.v6.asn.zst", 6)];
+
 /// IPv6 tables of few labels and of many, and one with prefixes up to /128.
 const SAMPLED: [&str; 3] = [V6, "ris-as3333-20260511.v6.uni30000.zst", "asmap-20240105.v6.asn.zst"];
 
@@ -197,30 +200,39 @@ fn real(machine: &Machine) -> Result<Outcome> {
     Ok(Outcome::Pass(format!("{passed} tests; {}", told.join("; "))))
 }
 
-/// What bursts of every size cost, and the tables' own worst cases, in both families.
+/// What bursts of every size cost in both families, for the tables' own worst keys and for the structures'.
 fn bursts(machine: &Machine) -> Result<Outcome> {
-    const SIZES: [u64; 5] = [1, 8, 32, 64, 256];
-    let more = ["--case", "rnd,adv", "--bursts", "1,8,32,64,256", "--no-updates"];
     let mut text = Vec::new();
     for (name, family) in [(NH30000, 4), (V6, 6)] {
-        let objects = bench(machine, name, &more)?;
-        text.push(format!("IPv{family}: adv {:.0} Mlps", value(&objects, "adv", "mlps")?));
-        for case in ["rnd", "adv"] {
-            for size in SIZES {
-                let ns = |metric: &str| -> Result<f64> {
-                    let is = |object: &&Value| {
-                        object["case"] == case
-                            && object["metric"] == metric
-                            && object["params"]["burst"] == size
-                    };
-                    let found = objects.iter().find(is).and_then(|object| object["value"].as_f64());
-                    found.with_context(|| format!("{name}: no {metric} of {case}, bursts of {size}"))
-                };
-                text.push(format!("{case} of {size} {:.0}, {:.0} ns", ns("p50_ns")?, ns("p99_ns")?));
-            }
-        }
+        text.push(of_bursts(machine, name, family, ["rnd", "adv"])?);
+    }
+    for (name, family) in HOSTS {
+        text.push(of_bursts(machine, name, family, ["prefix", "worst"])?);
     }
     Ok(Outcome::Measured(format!("p50 and p99 of a burst: {}", text.join("; "))))
+}
+
+/// Bursts of a case and of the worst keys, whose rate is said too.
+fn of_bursts(machine: &Machine, name: &str, family: u8, cases: [&str; 2]) -> Result<String> {
+    const SIZES: [u64; 5] = [1, 8, 32, 64, 256];
+    let both = cases.join(",");
+    let more = ["--case", &both, "--bursts", "1,8,32,64,256", "--no-updates"];
+    let objects = bench(machine, name, &more)?;
+    let mut text = Vec::new();
+    for case in cases {
+        text.push(format!("IPv{family}, {name}: {case} {:.0} Mlps", value(&objects, case, "mlps")?));
+        for size in SIZES {
+            let ns = |metric: &str| -> Result<f64> {
+                let is = |object: &&Value| {
+                    object["case"] == case && object["metric"] == metric && object["params"]["burst"] == size
+                };
+                let found = objects.iter().find(is).and_then(|object| object["value"].as_f64());
+                found.with_context(|| format!("{name}: no {metric} of {case}, bursts of {size}"))
+            };
+            text.push(format!("bursts of {size} {:.0}, {:.0} ns", ns("p50_ns")?, ns("p99_ns")?));
+        }
+    }
+    Ok(text.join("; "))
 }
 
 /// A real stream of UPDATEs, as fast as it is taken.
@@ -401,7 +413,7 @@ fn tune(machine: &Machine) -> Result<Outcome> {
         let grows = by_size.first().zip(by_size.last()).is_some_and(|(first, last)| *last > 2.0 * first);
         ensure!(latencies >= 2 && grows, "{latencies} caches; a dependent load, by size: {by_size:?} ns");
         let looked_at = of_metric(&objects, "brief_mlps").filter(|object| object["case"] == "rnd").count();
-        ensure!(looked_at >= 5, "{looked_at} structures were looked at");
+        ensure!(looked_at >= 4, "{looked_at} structures were looked at");
         let advice = objects.iter().find(|object| !object["advice"].is_null());
         let advice = advice.context("no line with \"advice\"")?;
         let name = advice["advice"].as_str().unwrap_or_default();

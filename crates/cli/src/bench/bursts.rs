@@ -4,7 +4,7 @@
 //! 99th percentile are over all calls of a run, the figures over the runs. Small bursts show a lookup's latency; the largest
 //! ones what the structure makes of keys that it can take together.
 
-use super::pass::Checksum;
+use super::pass::{Asked, Checksum};
 use std::time::{Duration, Instant};
 use tidemill_lpm::{Address, Fib, Label};
 
@@ -38,21 +38,20 @@ fn timed_bursts<A: Address>(fib: &dyn Fib<A>, keys: &[A], size: usize) -> Bursts
 /// The times of several structures over some runs, in turn: for each structure, by percentile, by run; false if a checksum was not
 /// the one expected.
 pub(super) fn measure<A: Address>(
-    fibs: &[&dyn Fib<A>],
-    keys: &[A],
+    subjects: &[(&dyn Fib<A>, &Asked<A>)],
     size: usize,
     runs: usize,
-    expected: &str,
 ) -> (Vec<[Vec<f64>; PERCENTILES.len()]>, bool) {
-    let mut times = vec![<[Vec<f64>; PERCENTILES.len()]>::default(); fibs.len()];
+    let mut times = vec![<[Vec<f64>; PERCENTILES.len()]>::default(); subjects.len()];
     let mut right = true;
     for run in 0..runs {
-        for i in 0..fibs.len() {
-            let turn = (i + run) % fibs.len();
-            let Bursts { at, checksum } = timed_bursts(fibs[turn], keys, size);
+        for i in 0..subjects.len() {
+            let turn = (i + run) % subjects.len();
+            let (fib, Asked { keys, expected }) = subjects[turn];
+            let Bursts { at, checksum } = timed_bursts(fib, keys, size);
             times[turn].iter_mut().zip(at).for_each(|(times, at)| times.push(at));
-            if checksum != expected && right {
-                let name = fibs[turn].name();
+            if checksum != *expected && right {
+                let name = fib.name();
                 eprintln!(
                     "tidemill: WRONG: {name} in bursts of {size}: checksum {checksum}, the oracle's is {expected}"
                 );

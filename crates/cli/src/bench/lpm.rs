@@ -5,7 +5,7 @@
 
 use super::bound::{Load, Region};
 use super::drawing::check_plot;
-use super::pass::{BLOCK, Order, Pass, expected, on_huge_pages, sustained, timed_pass};
+use super::pass::{Asked, BLOCK, Order, Pass, on_huge_pages, sustained, timed_pass};
 use super::report::Report;
 use super::{bursts, runner, scaling, updates};
 use crate::fib::OfFamily;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tidemill_feed::LoadedTable;
 use tidemill_lookup::mem::Array;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::keys::{Pattern, keys, repeated};
+use tidemill_lpm::keys::{Pattern, keys, repeated, worst};
 use tidemill_lpm::{Algorithm, Change, Family, Fib, Oracle, Rib};
 
 /// Arguments of `bench lpm`.
@@ -31,7 +31,8 @@ use tidemill_lpm::{Algorithm, Change, Family, Fib, Oracle, Rib};
     seq     the same keys, each XORed with the result before: no lookup can start before the last has ended\n  \
     rep     each key 8 times, interleaved with 7 others\n  \
     adv     the table's own worst: inside the longest prefixes and the most crowded blocks\n  \
-    prefix  inside random prefixes of the table\n\
+    prefix  inside random prefixes of the table\n  \
+    worst   each structure's own worst: inside the prefixes where it makes the most loads, by the access probe\n\
     Updates: one by one, a thousand at a time, and as many as come within --coalesce-ms while the ones before are applied;\n  \
     stores into the structure for each that changes the table, by the access probe (20,000 of them, or as many as the time of\n  \
     all runs allows); and the lookups of a reader alone, beside a thread that\n  \
@@ -119,6 +120,8 @@ pub(super) enum Case {
     Adv,
     /// Inside prefixes
     Prefix,
+    /// Each structure's own worst
+    Worst,
 }
 
 /// Keys in their order.
@@ -132,13 +135,15 @@ impl Case {
             Case::Rep => "rep",
             Case::Adv => "adv",
             Case::Prefix => "prefix",
+            Case::Worst => "worst",
         }
     }
 
     fn pattern(self) -> Pattern {
         match self {
             Case::Rnd | Case::Seq | Case::Rep => Pattern::Random,
-            Case::Adv => Pattern::Adversarial,
+            // Without a structure: what is worst for most.
+            Case::Adv | Case::Worst => Pattern::Adversarial,
             Case::Prefix => Pattern::PrefixBased,
         }
     }
@@ -247,12 +252,19 @@ struct Subject<A: Family> {
     loads: Vec<(Load, Vec<f64>)>,
 }
 
-/// A case made ready: the keys in order, and the right checksum.
+/// A case made ready.
 struct Ready<A> {
     case: Case,
     order: Order,
-    keys: Arc<Array<A>>,
-    expected: String,
+    /// The same for all structures, or each one's own.
+    asked: Vec<Asked<A>>,
+}
+
+impl<A> Ready<A> {
+    /// What the structure with this number is asked.
+    fn asked(&self, subject: usize) -> &Asked<A> {
+        &self.asked[if self.asked.len() == 1 { 0 } else { subject }]
+    }
 }
 
 fn family<A: OfFamily>(
@@ -266,10 +278,10 @@ fn family<A: OfFamily>(
         return Ok(true);
     }
     let oracle = Oracle::new(&routes(rib));
-    let cases = ready(args, rib, &oracle)?;
+    let mut cases = ready(args, rib, &oracle)?;
     let mut subjects = Vec::new();
     for &algorithm in algorithms {
-        match build(args, rib, algorithm, cases.len()) {
+        match build(args, rib, algorithm) {
             Ok(subject) => subjects.push(subject),
             // Asked for all, one that cannot hold the table is left out, aloud.
             Err(error) if args.structures.any() => {
@@ -277,6 +289,9 @@ fn family<A: OfFamily>(
             }
             Err(error) => return Err(error),
         }
+    }
+    if args.cases.contains(&Case::Worst) {
+        cases.push(own_worst(args, rib, &oracle, &subjects));
     }
     let mut right = measure(args, &cases, &mut subjects);
     let params = |more: &[(&str, serde_json::Value)]| {
@@ -287,7 +302,7 @@ fn family<A: OfFamily>(
         params.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         params
     };
-    for subject in &subjects {
+    for (at, subject) in subjects.iter().enumerate() {
         let Subject { name, region, .. } = subject;
         let line = |case: &str, metric, values: &[f64], params| {
             Measurement::of("lpm", name, case, metric, values, params)
@@ -297,14 +312,15 @@ fn family<A: OfFamily>(
                 Order::Independent { batch } => batch,
                 Order::Dependent => 1,
             };
+            let Asked { keys, expected } = ready.asked(at);
             let params = params(&[
-                ("lookups", ready.keys.len().into()),
+                ("lookups", keys.len().into()),
                 ("batch", batch.into()),
                 ("seed", args.seed.into()),
                 ("seconds", args.seconds.into()),
             ]);
             let measured = line(ready.case.name(), "mlps", rates, params);
-            report.line(Measurement { checksum: Some(ready.expected.clone()), ..measured })?;
+            report.line(Measurement { checksum: Some(expected.clone()), ..measured })?;
         }
         let bytes = subject.fib.bytes() as f64;
         report.line(line("build", "build_ms", &subject.build_ms, params(&[])))?;
@@ -329,8 +345,10 @@ fn family<A: OfFamily>(
     }
     for ready in cases.iter().filter(|ready| ready.order != Order::Dependent) {
         for &size in &args.bursts {
-            let fibs: Vec<&dyn Fib<A>> = subjects.iter().map(|subject| subject.fib.as_ref()).collect();
-            let (times, sound) = bursts::measure(&fibs, &ready.keys, size, args.runs, &ready.expected);
+            let all = subjects.iter().enumerate();
+            let asked: Vec<(&dyn Fib<A>, &Asked<A>)> =
+                all.map(|(at, subject)| (subject.fib.as_ref(), ready.asked(at))).collect();
+            let (times, sound) = bursts::measure(&asked, size, args.runs);
             right &= sound;
             for (subject, times) in subjects.iter().zip(times) {
                 for ((_, metric), values) in bursts::PERCENTILES.iter().zip(&times) {
@@ -405,7 +423,8 @@ fn ready<A: Family>(args: &Lpm, rib: &Rib<A>, oracle: &Oracle<A>) -> Result<Vec<
     });
     let mut cases: Vec<Case> = Vec::new();
     args.cases.iter().for_each(|&case| {
-        if !cases.contains(&case) {
+        // That one's keys come from the structures.
+        if case != Case::Worst && !cases.contains(&case) {
             cases.push(case)
         }
     });
@@ -415,7 +434,7 @@ fn ready<A: Family>(args: &Lpm, rib: &Rib<A>, oracle: &Oracle<A>) -> Result<Vec<
     std::thread::scope(|scope| {
         let threads: Vec<_> = (plan.into_iter())
             .map(|(case, (order, keys))| {
-                scope.spawn(move || Ready { case, order, expected: expected(oracle, &keys, order), keys })
+                scope.spawn(move || Ready { case, order, asked: vec![Asked::new(oracle, keys, order)] })
             })
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
@@ -423,7 +442,17 @@ fn ready<A: Family>(args: &Lpm, rib: &Rib<A>, oracle: &Oracle<A>) -> Result<Vec<
     })
 }
 
-fn build<A: Family>(args: &Lpm, rib: &Rib<A>, algorithm: Algorithm, cases: usize) -> Result<Subject<A>> {
+/// What is worst for each structure.
+fn own_worst<A: Family>(args: &Lpm, rib: &Rib<A>, oracle: &Oracle<A>, subjects: &[Subject<A>]) -> Ready<A> {
+    let order = Order::Independent { batch: args.batch };
+    let asked = |subject: &Subject<A>| {
+        let keys = worst(rib, subject.fib.as_ref(), args.lookups(), args.seed);
+        Asked::new(oracle, on_huge_pages(keys), order)
+    };
+    Ready { case: Case::Worst, order, asked: subjects.iter().map(asked).collect() }
+}
+
+fn build<A: Family>(args: &Lpm, rib: &Rib<A>, algorithm: Algorithm) -> Result<Subject<A>> {
     let mut build_ms = Vec::new();
     let fib = loop {
         let start = Instant::now();
@@ -435,7 +464,7 @@ fn build<A: Family>(args: &Lpm, rib: &Rib<A>, algorithm: Algorithm, cases: usize
     };
     let region = Region::new(fib.bytes(), args.lookups(), args.seed)?;
     let loads = Load::all().into_iter().map(|load| (load, Vec::new())).collect();
-    Ok(Subject { algorithm, name: fib.name(), fib, build_ms, rates: vec![Vec::new(); cases], region, loads })
+    Ok(Subject { algorithm, name: fib.name(), fib, build_ms, rates: Vec::new(), region, loads })
 }
 
 /// All runs, in turn; false if a checksum was wrong.
@@ -444,22 +473,23 @@ fn measure<A: Family>(args: &Lpm, cases: &[Ready<A>], subjects: &mut [Subject<A>
     let progress = Progress::new(format!("bench lpm, IPv{}", A::FAMILY), steps as u64);
     let slice = args.slice();
     let mut right = true;
+    subjects.iter_mut().for_each(|subject| subject.rates = vec![Vec::new(); cases.len()]);
     for run in 0..args.runs {
         for (at, ready) in cases.iter().enumerate() {
             // Who goes first changes from run to run.
             for i in 0..subjects.len() {
-                let count = subjects.len();
-                let subject = &mut subjects[(i + run) % count];
+                let turn = (i + run) % subjects.len();
+                let subject = &mut subjects[turn];
                 progress.message(format!("{} {}", subject.name, ready.case.name()));
                 let Subject { fib, name, rates, .. } = subject;
-                let rate = sustained(slice, ready.keys.len(), || {
-                    let Pass { time, checksum } = timed_pass(fib.as_ref(), &ready.keys, ready.order);
-                    if checksum != ready.expected {
+                let Asked { keys, expected } = ready.asked(turn);
+                let rate = sustained(slice, keys.len(), || {
+                    let Pass { time, checksum } = timed_pass(fib.as_ref(), keys, ready.order);
+                    if checksum != *expected {
                         if right {
                             let case = ready.case.name();
                             eprintln!(
-                                "tidemill: WRONG: {name} {case}: checksum {checksum}, the oracle's is {}: run `fib verify`",
-                                ready.expected
+                                "tidemill: WRONG: {name} {case}: checksum {checksum}, the oracle's is {expected}: run `fib verify`"
                             );
                         }
                         right = false;
@@ -496,10 +526,10 @@ struct Growth<'a, A: Family> {
 fn grow<'a, A: Family>(args: &Lpm, cases: &'a [Ready<A>], subjects: &'a [Subject<A>]) -> Vec<Growth<'a, A>> {
     let loads: Vec<Load> = Load::all().into_iter().filter(|load| *load != Load::Dependent).collect();
     let mut all = Vec::new();
-    for Subject { name, fib, region, .. } in subjects {
+    for (at, Subject { name, fib, region, .. }) in subjects.iter().enumerate() {
         for ready in cases {
             if let Order::Independent { batch } = ready.order {
-                let work = scaling::Work::Lookups { fib: fib.as_ref(), keys: &ready.keys, batch };
+                let work = scaling::Work::Lookups { fib: fib.as_ref(), keys: &ready.asked(at).keys, batch };
                 all.push(Growth { name, case: ready.case.name(), of: "", work, values: Vec::new() });
             }
         }

@@ -154,6 +154,18 @@ pub(crate) fn expected<A: Address>(oracle: &Oracle<A>, keys: &[A], order: Order)
     checksum.text()
 }
 
+/// Keys in their order, and the checksum that a pass must have.
+pub(crate) struct Asked<A> {
+    pub(crate) keys: Arc<Array<A>>,
+    pub(crate) expected: String,
+}
+
+impl<A: Address> Asked<A> {
+    pub(crate) fn new(oracle: &Oracle<A>, keys: Arc<Array<A>>, order: Order) -> Self {
+        Asked { expected: expected(oracle, &keys, order), keys }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
