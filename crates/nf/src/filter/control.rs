@@ -353,11 +353,12 @@ pub struct FilterFiles {
     sets: Vec<Arc<AddressSet>>,
 }
 
-/// A rule file, and those that its tables are read from.
+/// A rule file, and those that its tables and lists are read from.
 fn named(path: PathBuf, file: &Ruleset) -> impl Iterator<Item = PathBuf> + '_ {
     let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-    let tables = file.sets.iter().flat_map(|set| &set.files);
-    std::iter::once(path).chain(tables.map(move |(name, _)| folder.join(name)))
+    let tables = file.sets.iter().flat_map(|set| &set.files).map(|(name, _)| name);
+    let lists = file.loads.iter().map(|load| &load.file);
+    std::iter::once(path).chain(tables.chain(lists).map(move |name| folder.join(name)))
 }
 
 impl FilterFiles {
@@ -463,7 +464,7 @@ impl FilterControl {
         &self.section
     }
 
-    /// The rule file, and those of its tables.
+    /// The rule file, and those of its tables and lists.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
         named(path_of(&self.section), &self.file)
     }
