@@ -2,17 +2,13 @@
 
 use tidemill_feed::AnyPrefix;
 use tidemill_lpm::{Address, Prefix};
-
-/// This network, loopback, link-local, multicast, class E (RFC 6890; RFC 1112, 4).
-const V4: [(u32, u8); 5] = [(0, 8), (0x7f00_0000, 8), (0xa9fe_0000, 16), (0xe000_0000, 4), (0xf000_0000, 4)];
-/// Unspecified, loopback, link-local, multicast, IPv4-mapped (RFC 4291).
-const V6: [(u128, u8); 5] = [(0, 128), (1, 128), (0xfe80 << 112, 10), (0xff00 << 112, 8), (0xffff << 32, 96)];
+use tidemill_wire::martian::{v4, v6};
 
 /// Whether a prefix is one of these, or lies within one. What covers them, as a default route does, is good.
 pub(crate) fn is_martian(prefix: AnyPrefix) -> bool {
     match prefix {
-        AnyPrefix::V4(prefix) => is_within(prefix, &V4),
-        AnyPrefix::V6(prefix) => is_within(prefix, &V6),
+        AnyPrefix::V4(prefix) => is_within(prefix, &v4::ALL),
+        AnyPrefix::V6(prefix) => is_within(prefix, &v6::ALL),
     }
 }
 

@@ -262,6 +262,32 @@ fn what_is_put_into_a_filters_table_while_files_are_read_is_in_it() {
     assert!(said.contains("; filter.rules: has no rules: everything passes"), "{said}");
 }
 
+/// The state is written over no file of the filter's, whenever that comes to be named.
+#[test]
+fn a_running_filter_loads_nothing_from_the_file_of_the_state() {
+    let folder = Folder::new();
+    folder.write("run.toml", format!("{FILTER}[state]\npath = \"state.img\"\nevery = 0\n"));
+    folder.write("f.rules", "pass all\n");
+    let mut command = tidemill(&folder, "run run.toml");
+    command.stderr(Stdio::null());
+    let _running = answering(&folder, command);
+    folder.write("state.img", "");
+    let reads = "state.img: the filter reads its rules, or a table, from that: name another one";
+    for rules in [
+        "table <bad> file \"state.img\"\nblock all\n",
+        "load \"state.img\" format classbench block\nblock all\n",
+    ] {
+        folder.write("f.rules", rules);
+        folder.fail(&[("filter load --socket s.sock", 2, reads), ("reload --socket s.sock", 1, reads)]);
+    }
+    let said = folder.ok("filter rules --socket s.sock").out;
+    assert!(said.contains("pass all") && !said.contains("block"), "{said}");
+    // Another file is taken.
+    folder.write("bad.txt", "192.0.2.1\n").write("f.rules", "table <bad> file \"bad.txt\"\nblock all\n");
+    folder.ok("filter load --socket s.sock");
+    folder.ok("stop --socket s.sock");
+}
+
 #[cfg(feature = "lua")]
 #[test]
 fn a_grantor_whose_tables_come_slowly() {

@@ -516,14 +516,20 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
     assert!(said.contains("filter.rules: has no rules: everything passes"), "{said}");
     assert!(!folder.ok("check filter.toml").err.contains("everything passes"));
     // An empty list is no image that was lost.
-    folder.write("list.txt", "").write("list.rules", "table <bad> file \"list.txt\"\nblock all\n");
+    folder.write("list.txt", "");
     let state = example.replacen("[filter]", "[state]\npath = \"list.txt\"\n[filter]", 1);
     folder.write("list.toml", state.replacen("\"filter.rules\"", "\"list.rules\"", 1));
     let reads = "list.txt: the filter reads its rules, or a table, from that";
-    folder.fail(&[("check list.toml", 2, reads)]);
-    let ran = folder.run("run list.toml");
-    assert!(ran.code == 2 && ran.err.contains(reads), "{}: {}", ran.code, ran.err);
-    assert_eq!(folder.read("list.txt"), "");
+    for rules in [
+        "table <bad> file \"list.txt\"\nblock all\n",
+        "load \"list.txt\" format classbench block\nblock all\n",
+    ] {
+        folder.write("list.rules", rules);
+        folder.fail(&[("check list.toml", 2, reads)]);
+        let ran = folder.run("run list.toml");
+        assert!(ran.code == 2 && ran.err.contains(reads), "{}: {}", ran.code, ran.err);
+        assert_eq!(folder.read("list.txt"), "");
+    }
     folder.write("wrong.rules", "block all\npass in on len\n");
     for (from, to, message) in [
         ("\"filter.rules\"", "\"no.rules\"", "no.rules: No such file or directory"),

@@ -15,7 +15,8 @@
 //! the tag. Each direction has a key of its own, derived from the secret, so that a datagram which is sent back to its sender never verifies; nor
 //! does one that is sent to another receiver, or from another address. It is compared in constant time.
 //!
-//! **Secrets** are in no message, `Debug` or counter; a file of keys is refused if others than its owner may read it. They are not wiped from memory.
+//! **Secrets** are in no message, `Debug` or counter; a file of keys is refused if others than its owner may read it. They are not wiped from memory. Of keys that
+//! were taken away nothing is kept but [fingerprints](Fingerprint).
 
 use crate::authenticated::{HEADER_LEN, Header, Opened, Refusal, TAG_LEN};
 use hmac::{Hmac, KeyInit, Mac};
@@ -181,27 +182,38 @@ pub enum KeyError {
     },
 }
 
+/// Tells a key from others without its secret: its number, and a digest of the secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    id: u16,
+    digest: [u8; 16],
+}
+
+/// The number only.
+impl std::fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.id, f)
+    }
+}
+
 #[derive(Clone)]
 struct Key {
-    id: u16,
+    fingerprint: Fingerprint,
     /// With the derived key of each direction already in it.
     to_gatekeeper: Hmac<Sha256>,
     to_grantor: Hmac<Sha256>,
-    /// Tells secrets apart without keeping them.
-    fingerprint: [u8; 16],
 }
 
 impl Key {
     fn new(id: u16, secret: &[u8; SECRET_LEN]) -> Self {
         let derived = |label: &[u8]| mac(secret).chain_update(label).finalize().into_bytes();
         let keyed = |direction: Direction| mac(derived(direction.label()).as_ref());
-        let mut fingerprint = [0; 16];
-        fingerprint.copy_from_slice(&derived(b"tidemill decision 2, fingerprint")[..16]);
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&derived(b"tidemill decision 2, fingerprint")[..16]);
         Key {
-            id,
+            fingerprint: Fingerprint { id, digest },
             to_gatekeeper: keyed(Direction::ToGatekeeper),
             to_grantor: keyed(Direction::ToGrantor),
-            fingerprint,
         }
     }
 
@@ -235,8 +247,7 @@ impl std::fmt::Debug for Keyring {
 /// The same numbers and secrets in the same order.
 impl PartialEq for Keyring {
     fn eq(&self, other: &Self) -> bool {
-        let prints = |ring: &Keyring| ring.0.iter().map(|key| (key.id, key.fingerprint)).collect::<Vec<_>>();
-        prints(self) == prints(other)
+        self.fingerprints().eq(other.fingerprints())
     }
 }
 
@@ -288,7 +299,7 @@ impl Keyring {
             if secret == [0; SECRET_LEN] {
                 return Err(wrong("a secret of zeros, which anybody can guess"));
             }
-            if keys.iter().any(|key| key.id == id) {
+            if keys.iter().any(|key| key.fingerprint.id == id) {
                 return Err(KeyError::Twice { line: line_number, id });
             }
             if keys.len() == MOST_KEYS {
@@ -332,18 +343,17 @@ impl Keyring {
 
     /// The keys' numbers; the first signs.
     pub fn ids(&self) -> impl Iterator<Item = u16> + '_ {
-        self.0.iter().map(|key| key.id)
+        self.fingerprints().map(|fingerprint| fingerprint.id)
     }
 
-    /// Which of another's keys, by their place here, are also ours: the same number with the same secret.
-    pub fn same(&self, other: &Keyring, at: usize) -> Option<usize> {
-        let key = self.0.get(at)?;
-        other.0.iter().position(|theirs| (theirs.id, theirs.fingerprint) == (key.id, key.fingerprint))
+    /// What the keys are known by once their secrets are gone, in order.
+    pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> + '_ {
+        self.0.iter().map(|key| key.fingerprint)
     }
 
     /// The place of the key that a header names.
     pub fn place(&self, header: &Header) -> Option<usize> {
-        self.0.iter().position(|key| key.id == header.key)
+        self.ids().position(|id| id == header.key)
     }
 
     /// Checks the tag of a datagram, then its time. What is opened has been sent by a holder of the key, for us, in this direction, within
@@ -370,7 +380,7 @@ impl Keyring {
 
     /// The number of the key that signs.
     pub(crate) fn signer(&self) -> u16 {
-        self.0.first().map_or(0, |key| key.id)
+        self.ids().next().unwrap_or(0)
     }
 
     /// The tag of what is to be sent.

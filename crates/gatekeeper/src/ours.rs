@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use tidemill_ip::Interfaces;
+use tidemill_ip::{Interfaces, martian};
 
 /// Our addresses with their links' prefixes, as of a configuration of interfaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Ours {
 
     /// Why an address cannot be a Grantor's, if it cannot.
     pub(crate) fn unfit(&self, address: IpAddr) -> Option<Unfit> {
-        if let Some(why) = no_machine(address) {
+        if let Some(why) = martian::sort_of(address) {
             return Some(Unfit::NoMachine(why));
         }
         if let Some(interface) = self.has(address) {
@@ -78,22 +78,6 @@ impl Ours {
         }
         let ends = |own: &&Own| own.ends.is_some_and(|ends| ends.contains(&address));
         self.0.iter().find(ends).map(|own| Unfit::Link(own.interface.clone()))
-    }
-}
-
-/// Why no machine anywhere has this address, if none has.
-fn no_machine(address: IpAddr) -> Option<&'static str> {
-    match address {
-        _ if address.is_unspecified() => Some("the unspecified address"),
-        _ if address.is_loopback() => Some("a loopback address"),
-        _ if address.is_multicast() => Some("a multicast address"),
-        IpAddr::V4(a) if a.is_broadcast() => Some("the broadcast address"),
-        IpAddr::V4(a) if a.is_link_local() => Some("a link-local address"),
-        // "This network", and class E.
-        IpAddr::V4(a) if a.octets()[0] == 0 || a.octets()[0] >= 240 => Some("a reserved address"),
-        IpAddr::V6(a) if a.is_unicast_link_local() => Some("a link-local address"),
-        IpAddr::V6(a) if a.to_ipv4_mapped().is_some() => Some("an IPv4 address in IPv6's form"),
-        _ => None,
     }
 }
 
@@ -124,7 +108,7 @@ mod tests {
             ("240.0.0.1", "a reserved address: "),
             ("169.254.1.1", "a link-local address: "),
             ("fe80::1", "a link-local address: "),
-            ("::ffff:10.0.0.9", "an IPv4 address in IPv6's form: "),
+            ("::ffff:10.0.0.9", "an IPv4-mapped address: "),
             ("10.0.0.1", "our own address, of interface \"back\": a Grantor is another machine"),
             ("fd00::1", "our own address, of interface \"back\""),
             ("10.1.0.0", "our own address, of interface \"narrow\""),

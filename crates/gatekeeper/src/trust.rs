@@ -11,7 +11,7 @@
 use crate::config::{GatekeeperSection, ProbesConfig};
 use crate::decision::authenticated::Known;
 use crate::decision::health::{Change, Health, Rule};
-use crate::decision::keys::Keyring;
+use crate::decision::keys::{Fingerprint, Keyring};
 use crate::decision::replay::Window;
 use crate::error::GateError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,8 +113,8 @@ pub(crate) struct Trust {
     pub(crate) peers: Vec<Peer>,
     /// The last ones that have left: what was taken of theirs stays taken if they come back.
     gone: Vec<Peer>,
-    /// The last keyrings before this one, with those who were known under them: what was taken under a key stays taken if it is put back.
-    replaced: Vec<(Keyring, Vec<Peer>)>,
+    /// The last keyrings before this one, without their secrets, with those who were known under them: what was taken under a key stays taken if it is put back.
+    replaced: Vec<(Vec<Fingerprint>, Vec<Peer>)>,
 }
 
 /// Grantors that have left and are remembered: so many, with 8 KiB for each key.
@@ -130,25 +130,24 @@ impl Trust {
 
     /// With other keys and Grantors; what has been seen of those that stay, or come back, under keys that do, stays seen. `addresses` are in order.
     fn next(&self, keys: Option<Keyring>, tolerance_ns: u64, addresses: &[IpAddr]) -> Trust {
-        let places: Vec<Option<usize>> = match (&keys, &self.keys) {
-            (Some(keys), Some(before)) => (0..keys.ids().count()).map(|at| keys.same(before, at)).collect(),
-            (Some(keys), None) => keys.ids().map(|_| None).collect(),
-            (None, _) => Vec::new(),
-        };
+        let [now, then]: [Vec<Fingerprint>; 2] =
+            [&keys, &self.keys].map(|keys| keys.iter().flat_map(Keyring::fingerprints).collect());
         let peer = |address: &IpAddr| {
             let gone = || self.gone.iter().find(|peer| peer.address == *address);
             let before = self.peer(*address).or_else(gone);
-            let window = |(at, place): (usize, &Option<usize>)| {
-                let stayed = before.and_then(|peer| peer.windows.get((*place)?).cloned());
-                let put_back = |(ring, peers): &(Keyring, Vec<Peer>)| {
-                    let place = keys.as_ref()?.same(ring, at)?;
-                    peers.iter().find(|peer| peer.address == *address)?.windows.get(place).cloned()
+            let window = |key: &Fingerprint| {
+                let under = |ring: &[Fingerprint], peer: &Peer| {
+                    peer.windows.get(ring.iter().position(|known| known == key)?).cloned()
+                };
+                let stayed = before.and_then(|peer| under(&then, peer));
+                let put_back = |(ring, peers): &(Vec<Fingerprint>, Vec<Peer>)| {
+                    under(ring, peers.iter().find(|peer| peer.address == *address)?)
                 };
                 stayed.or_else(|| self.replaced.iter().rev().find_map(put_back)).unwrap_or_default()
             };
             Peer {
                 address: *address,
-                windows: places.iter().enumerate().map(window).collect(),
+                windows: now.iter().map(window).collect(),
                 version: before.map(|peer| peer.version.clone()).unwrap_or_default(),
                 // What its clock was said to be before it left is no news.
                 pulse: self.peer(*address).map(|peer| peer.pulse.clone()).unwrap_or_default(),
@@ -160,10 +159,8 @@ impl Trust {
         gone.drain(..gone.len().saturating_sub(MOST_GONE));
         let peers = addresses.iter().map(peer).collect();
         let mut replaced = self.replaced.clone();
-        if let Some(ring) = &self.keys
-            && self.keys != keys
-        {
-            replaced.push((ring.clone(), self.peers.iter().chain(&self.gone).cloned().collect()));
+        if self.keys.is_some() && self.keys != keys {
+            replaced.push((then, self.peers.iter().chain(&self.gone).cloned().collect()));
         }
         replaced.drain(..replaced.len().saturating_sub(MOST_REPLACED));
         Trust { peers, gone, replaced, keys, tolerance_ns }
@@ -429,6 +426,9 @@ mod tests {
         // The last ones.
         let trust = (10..30).fold(trust, |trust, id| trust.changed(ring(&[id]), 9, &[one]).unwrap());
         assert_eq!(trust.replaced.len(), MOST_REPLACED);
+        // Of their secrets nothing is left but fingerprints.
+        let last = (21..29).map(|id| ring(&[id]).unwrap().fingerprints().collect::<Vec<_>>());
+        assert!(trust.replaced.iter().map(|(ring, _)| ring.clone()).eq(last));
         assert!(!taken(&trust.changed(ring(&[1]), 9, &[one]).unwrap(), 0));
     }
 

@@ -3,8 +3,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use tidemill_burst::DropReason;
 use tidemill_lpm::Prefix;
+use tidemill_wire::martian::{v4, v6};
 
 /// Which impossible addresses are dropped. Multicast and broadcast destinations are never routed, whatever this says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,38 +36,38 @@ struct Rule<A: 'static> {
     from: Martians,
 }
 
-const fn rule<A: Copy>(address: A, len: u8, refusal: Refusal, from: Martians) -> Rule<A> {
-    Rule { prefix: (address, len), refusal, from }
+const fn rule<A: Copy>(prefix: (A, u8), refusal: Refusal, from: Martians) -> Rule<A> {
+    Rule { prefix, refusal, from }
 }
 
 use Martians::{Off, Standard, Strict};
 
 /// More specific rules come first.
 const RULES4: [Rule<u32>; 13] = [
-    rule(0xffff_ffff, 32, (None, Some(DropReason::Broadcast)), Off), // limited broadcast
-    rule(0xe000_0000, 4, (None, Some(DropReason::Multicast)), Off),
-    rule(0xe000_0000, 4, GROUP, Standard),
-    rule(0xf000_0000, 4, BOTH, Standard), // class E, and the limited broadcast as a source
-    rule(0x0000_0000, 8, BOTH, Standard), // this network
-    rule(0x7f00_0000, 8, BOTH, Standard), // loopback
-    rule(0xa9fe_0000, 16, LINK, Standard),
-    rule(0xc000_0009, 32, (None, None), Strict), // PCP anycast (RFC 7723), forwardable
-    rule(0xc000_000a, 32, (None, None), Strict), // TURN anycast (RFC 8155), forwardable
-    rule(0xc000_0000, 24, BOTH, Strict),         // IETF protocol assignments
-    rule(0xc000_0200, 24, BOTH, Strict),         // TEST-NET-1
-    rule(0xc633_6400, 24, BOTH, Strict),         // TEST-NET-2
-    rule(0xcb00_7100, 24, BOTH, Strict),         // TEST-NET-3
+    rule((0xffff_ffff, 32), (None, Some(DropReason::Broadcast)), Off), // limited broadcast
+    rule(v4::MULTICAST, (None, Some(DropReason::Multicast)), Off),
+    rule(v4::MULTICAST, GROUP, Standard),
+    rule(v4::CLASS_E, BOTH, Standard), // the limited broadcast as a source, too
+    rule(v4::THIS_NETWORK, BOTH, Standard),
+    rule(v4::LOOPBACK, BOTH, Standard),
+    rule(v4::LINK_LOCAL, LINK, Standard),
+    rule((0xc000_0009, 32), (None, None), Strict), // PCP anycast (RFC 7723), forwardable
+    rule((0xc000_000a, 32), (None, None), Strict), // TURN anycast (RFC 8155), forwardable
+    rule((0xc000_0000, 24), BOTH, Strict),         // IETF protocol assignments
+    rule((0xc000_0200, 24), BOTH, Strict),         // TEST-NET-1
+    rule((0xc633_6400, 24), BOTH, Strict),         // TEST-NET-2
+    rule((0xcb00_7100, 24), BOTH, Strict),         // TEST-NET-3
 ];
 
 const RULES6: [Rule<u128>; 8] = [
-    rule(0xff << 120, 8, (None, Some(DropReason::Multicast)), Off),
-    rule(0xff << 120, 8, GROUP, Standard),
-    rule(0, 128, BOTH, Standard),              // ::
-    rule(1, 128, BOTH, Standard),              // ::1
-    rule(0xffff << 32, 96, BOTH, Standard),    // IPv4-mapped
-    rule(0xfe80 << 112, 10, LINK, Standard),   // link-local
-    rule(0x2001_0db8 << 96, 32, BOTH, Strict), // documentation (RFC 3849)
-    rule(0x3fff << 112, 20, BOTH, Strict),     // documentation (RFC 9637)
+    rule(v6::MULTICAST, (None, Some(DropReason::Multicast)), Off),
+    rule(v6::MULTICAST, GROUP, Standard),
+    rule(v6::UNSPECIFIED, BOTH, Standard),
+    rule(v6::LOOPBACK, BOTH, Standard),
+    rule(v6::IPV4_MAPPED, BOTH, Standard),
+    rule(v6::LINK_LOCAL, LINK, Standard),
+    rule((0x2001_0db8 << 96, 32), BOTH, Strict), // documentation (RFC 3849)
+    rule((0x3fff << 112, 20), BOTH, Strict),     // documentation (RFC 9637)
 ];
 
 const SOURCE: u8 = 1;
@@ -143,8 +145,24 @@ impl<A: tidemill_lpm::Address> Filter<A> {
     }
 }
 
-/// Whether an ICMP error may go to `address` at all, whatever the martian setting (RFC 1122 3.2.2: the source must be
-/// one host's).
+/// What sort of martian an address is, as "a loopback address": packets from and to those are what [`Martians::Standard`] refuses. `None`: it may be a machine's.
+pub fn sort_of(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("the unspecified address"),
+        _ if address.is_loopback() => Some("a loopback address"),
+        _ if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(a) if a.is_broadcast() => Some("the broadcast address"),
+        IpAddr::V4(a) if a.is_link_local() => Some("a link-local address"),
+        // "This network", and class E.
+        IpAddr::V4(a) if a.octets()[0] == 0 || a.octets()[0] >= 240 => Some("a reserved address"),
+        IpAddr::V6(a) if a.is_unicast_link_local() => Some("a link-local address"),
+        IpAddr::V6(a) if a.to_ipv4_mapped().is_some() => Some("an IPv4-mapped address"),
+        _ => None,
+    }
+}
+
+/// Whether `address` can be one host's, if on its own link alone: an ICMP error may go to no other, whatever the martian setting
+/// (RFC 1122 3.2.2).
 pub fn is_host_v4(address: u32) -> bool {
     let bytes = address.to_be_bytes();
     !matches!(bytes[0], 0 | 127 | 224..=255)
@@ -159,6 +177,7 @@ pub fn is_host_v6(address: u128) -> bool {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
+    use tidemill_lpm::Address;
 
     fn v4(setting: Martians, src: &str, dst: &str) -> Option<&'static str> {
         let bits = |text: &str| u32::from(text.parse::<Ipv4Addr>().unwrap());
@@ -168,6 +187,27 @@ mod tests {
     fn v6(setting: Martians, src: &str, dst: &str) -> Option<&'static str> {
         let bits = |text: &str| u128::from(text.parse::<Ipv6Addr>().unwrap());
         Filter::v6(setting).refuse(bits(src), bits(dst)).map(DropReason::name)
+    }
+
+    /// At the ends of all prefixes of a list, and beside them: what is in it is refused as source and destination, and has a name; nothing else does.
+    fn check<A: Address>(all: &[(A, u8)], refuse: impl Fn(A, A) -> Option<DropReason>, good: A) {
+        let all: Vec<Prefix<A>> = all.iter().filter_map(|(first, len)| Prefix::new(*first, *len)).collect();
+        for prefix in &all {
+            let (first, last) = (prefix.first().to_u128(), prefix.last().to_u128());
+            for address in [first.wrapping_sub(1), first, last, last.wrapping_add(1)].map(A::from_u128) {
+                let is_in = all.iter().any(|prefix| prefix.contains(address));
+                let said = [refuse(address, good).is_some(), refuse(good, address).is_some()];
+                assert_eq!(said, [is_in; 2], "{}", address.to_ip());
+                assert_eq!(sort_of(address.to_ip()).is_some(), is_in, "{}", address.to_ip());
+            }
+        }
+    }
+
+    #[test]
+    fn the_lists_are_what_the_standard_setting_refuses() {
+        let (filter4, filter6) = (Filter::v4(Standard), Filter::v6(Standard));
+        check(&v4::ALL, |src, dst| filter4.refuse(src, dst), 0x0a01_0203);
+        check(&v6::ALL, |src, dst| filter6.refuse(src, dst), 0x2001_4860 << 96);
     }
 
     #[test]

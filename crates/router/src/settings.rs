@@ -3,6 +3,7 @@
 use crate::config::{InterfaceConfig, RouterConfig};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use tidemill_ip::martian::is_host_v4;
 use tidemill_ip::{Interface, Interfaces, Owner, Settings};
 use tidemill_lpm::Prefix;
 use tidemill_wire::MacAddr;
@@ -374,7 +375,7 @@ fn add_address(interface: &mut Interface, text: &str) -> Result<(), String> {
         IpAddr::V4(address) => {
             let prefix = Prefix::new(u32::from(address), len).filter(|p| p.len() > 0).ok_or_else(wanted)?;
             let bits = u32::from(address);
-            if address.is_multicast() || address.is_loopback() || bits >> 24 == 0 || bits >> 28 == 0xf {
+            if !is_host_v4(bits) {
                 return Err(format!("{address} cannot be a router's address: use a unicast one"));
             }
             if prefix.len() < 31 && (bits == prefix.first() || bits == prefix.last()) {

@@ -23,6 +23,7 @@ pub mod ipip;
 pub mod ipv4;
 pub mod ipv6;
 pub mod ipv6_ext;
+pub mod martian;
 pub mod ndisc;
 mod options;
 pub mod rss;

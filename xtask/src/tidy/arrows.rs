@@ -21,7 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("graph", &["archive", "wire", "lookup", "burst", "port"]),
     ("ip", &["wire", "lookup", "lpm", "burst", "port", "graph"]),
     ("feed", &["archive", "lpm"]),
-    ("bgp", &["archive", "lpm", "feed"]),
+    ("bgp", &["archive", "wire", "lpm", "feed"]),
     ("classify", &["wire", "lookup", "lpm", "flow"]),
     ("router", &["*"]),
     ("switch", &["*"]),

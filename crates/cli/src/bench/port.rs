@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, Memory, Packet};
 use tidemill_feed::LoadedTable;
 use tidemill_graph::{Clock, Context, Engine, Graph, GraphBuilder, Limits, Node, Options, Outcome, Verdict};
+use tidemill_ip::martian;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::Address;
 use tidemill_port::capture::{Sense, Writer};
@@ -264,15 +265,11 @@ impl NullArgs {
             Some(table) => TableAddresses::of(table).source(),
             None => Box::new(PublicV4),
         };
-        // Destinations that a router refuses whatever the table says are not what is measured.
-        let refused = |address: &IpAddr| match address {
-            IpAddr::V4(a) => matches!(a.octets(), [0 | 127 | 224..=255, ..] | [169, 254, ..]),
-            IpAddr::V6(a) => matches!(a.octets(), [0, 0, ..] | [0xFF, ..] | [0xFE, 0x80..=0xBF, ..]),
-        };
         let mut addresses = Vec::new();
         for _ in 0..self.packets.saturating_mul(20) {
             let address = source.next(&mut rng);
-            if !refused(&address) {
+            // Destinations that a router refuses whatever the table says are not what is measured.
+            if martian::sort_of(address).is_none() {
                 addresses.push(address);
             }
             if addresses.len() == self.packets {

@@ -13,7 +13,11 @@ fn text_is_read() {
     assert_eq!(ring, Keyring::parse(&text.replace('a', "A")).unwrap());
     assert_ne!(ring, Keyring::parse(&line("2", 'a')).unwrap());
     let other = Keyring::parse(&(line("65535", 'b') + &line("2", 'c'))).unwrap();
-    assert_eq!((ring.same(&other, 0), ring.same(&other, 1), ring.same(&other, 2)), (None, Some(0), None));
+    let [ours, theirs] = [&ring, &other].map(|ring| ring.fingerprints().collect::<Vec<_>>());
+    assert_eq!([ours[1] == theirs[0], ours[0] == theirs[1], ours[0] == theirs[0]], [true, false, false]);
+    let number = Keyring::parse(&line("3", 'a')).unwrap();
+    assert_ne!(number.fingerprints().next(), Some(ours[0]), "the same secret under another number");
+    assert_eq!(format!("{ours:?}"), "[2, 65535]");
 }
 
 #[test]

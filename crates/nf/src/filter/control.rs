@@ -256,7 +256,8 @@ pub struct FilterControl {
     domain: Domain,
     workers: usize,
     file: Ruleset,
-    sets: Vec<AddressSet>,
+    /// Who hands connections over reads them beside this: they are copied only where they change meanwhile.
+    sets: Vec<Arc<AddressSet>>,
     pub(crate) rules: Publisher<Rules>,
     pub(crate) v4: Half<u32, 2>,
     pub(crate) v6: Half<u128, 5>,
@@ -271,7 +272,7 @@ pub struct Prepared {
     names: Vec<String>,
     section: FilterSection,
     file: Ruleset,
-    sets: Vec<AddressSet>,
+    sets: Vec<Arc<AddressSet>>,
     rules: Rules,
 }
 
@@ -304,7 +305,7 @@ fn path_of(section: &FilterSection) -> PathBuf {
 }
 
 /// A rule file with its sets. None of the files that it names may be the one that is written for `handover`: an empty list is taken for one of those.
-fn read_files(path: &Path, handover: Option<&Path>) -> Result<(Ruleset, Vec<AddressSet>), FilterError> {
+fn read_files(path: &Path, handover: Option<&Path>) -> Result<(Ruleset, Vec<Arc<AddressSet>>), FilterError> {
     let wrong = |error| FilterError::Rules { file: shown(path), error };
     let text = read_text(path, MOST_BYTES as u64)?;
     let mut file = read_rules(&text).map_err(wrong)?;
@@ -337,7 +338,7 @@ fn read_files(path: &Path, handover: Option<&Path>) -> Result<(Ruleset, Vec<Addr
             let (file, text) = named(name, *place, MOST_SET_BYTES)?;
             read_set(&text, &mut networks).map_err(|error| FilterError::Rules { file, error })?;
         }
-        sets.push(AddressSet::of(&networks));
+        sets.push(Arc::new(AddressSet::of(&networks)));
     }
     Ok((file, sets))
 }
@@ -349,14 +350,15 @@ pub struct FilterFiles {
     times: Times,
     path: PathBuf,
     file: Ruleset,
-    sets: Vec<AddressSet>,
+    sets: Vec<Arc<AddressSet>>,
 }
 
-/// A rule file, and those that its tables are read from.
+/// A rule file, and those that its tables and lists are read from.
 fn named(path: PathBuf, file: &Ruleset) -> impl Iterator<Item = PathBuf> + '_ {
     let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-    let tables = file.sets.iter().flat_map(|set| &set.files);
-    std::iter::once(path).chain(tables.map(move |(name, _)| folder.join(name)))
+    let tables = file.sets.iter().flat_map(|set| &set.files).map(|(name, _)| name);
+    let lists = file.loads.iter().map(|load| &load.file);
+    std::iter::once(path).chain(tables.chain(lists).map(move |name| folder.join(name)))
 }
 
 impl FilterFiles {
@@ -391,7 +393,7 @@ struct Surroundings<'a> {
 fn make(
     section: &FilterSection,
     times: Times,
-    (file, sets): (&Ruleset, &[AddressSet]),
+    (file, sets): (&Ruleset, &[Arc<AddressSet>]),
     path: &Path,
     around: &Surroundings<'_>,
     version: u32,
@@ -462,7 +464,7 @@ impl FilterControl {
         &self.section
     }
 
-    /// The rule file, and those of its tables.
+    /// The rule file, and those of its tables and lists.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
         named(path_of(&self.section), &self.file)
     }
@@ -505,7 +507,7 @@ impl FilterControl {
     pub fn prepare(&self, files: FilterFiles, interfaces: &Interfaces) -> Result<Prepared, FilterError> {
         let FilterFiles { section, times, path, file, mut sets } = files;
         for (set, addresses) in file.sets.iter().zip(&mut sets).filter(|(set, _)| set.is_open()) {
-            if let Some(now) = self.set(&set.name) {
+            if let Some(now) = self.shared(&set.name) {
                 addresses.clone_from(now);
             }
         }
@@ -546,7 +548,7 @@ impl FilterControl {
         Ok(())
     }
 
-    /// What reads all connections, with nothing of this locked meanwhile.
+    /// What reads all connections and tables, with nothing of this locked or copied meanwhile.
     pub fn exporter(&self) -> Exporter {
         let all = self.file.sets.iter().zip(&self.sets);
         let filled = all.filter(|(set, now)| set.is_open() && !now.is_empty());
@@ -574,7 +576,7 @@ impl FilterControl {
     }
 
     /// Has in these tables what they say, where the rule file does not.
-    fn fill(&mut self, tables: Vec<(String, AddressSet)>) -> Result<(), FilterError> {
+    fn fill(&mut self, tables: Vec<(String, Arc<AddressSet>)>) -> Result<(), FilterError> {
         let mut sets = self.sets.clone();
         for (name, addresses) in tables {
             let mut open = self.file.sets.iter().zip(&mut sets).filter(|(set, _)| set.is_open());
@@ -597,7 +599,7 @@ impl FilterControl {
     /// # Errors
     /// There is no such set, or it is `const`.
     pub fn add_to_set(&mut self, name: &str, networks: &[Network]) -> Result<usize, FilterError> {
-        self.change(name, |set| networks.iter().filter(|network| set.add(**network)).count())
+        self.change(name, networks, [AddressSet::add, AddressSet::delete])
     }
 
     /// Takes addresses out of a set; returns how many were there. Those of its file or list are there again when that is read again.
@@ -605,13 +607,15 @@ impl FilterControl {
     /// # Errors
     /// There is no such set, or it is `const`.
     pub fn delete_from_set(&mut self, name: &str, networks: &[Network]) -> Result<usize, FilterError> {
-        self.change(name, |set| networks.iter().filter(|network| set.delete(**network)).count())
+        self.change(name, networks, [AddressSet::delete, AddressSet::add])
     }
 
+    /// Changes a set, or undoes that if no tables can be made of it; returns how many addresses are new there, or gone.
     fn change(
         &mut self,
         name: &str,
-        change: impl FnOnce(&mut AddressSet) -> usize,
+        networks: &[Network],
+        [change, undo]: [fn(&mut AddressSet, Network) -> bool; 2],
     ) -> Result<usize, FilterError> {
         let Some(number) = self.file.sets.iter().position(|set| set.name == name) else {
             let names: Vec<String> = self.file.sets.iter().map(|set| format!("<{}>", set.name)).collect();
@@ -621,19 +625,22 @@ impl FilterControl {
         if self.file.sets[number].is_const {
             return Err(FilterError::Set(format!("<{name}> is const: change its file, and load that")));
         }
-        let mut set = self.sets[number].clone();
-        let changed = change(&mut set);
-        if changed == 0 {
+        let set = Arc::make_mut(&mut self.sets[number]);
+        let changed: Vec<Network> =
+            networks.iter().copied().filter(|network| change(set, *network)).collect();
+        if changed.is_empty() {
             return Ok(0);
         }
-        let before = std::mem::replace(&mut self.sets[number], set);
         match self.rules().with_sets(&self.sets, &self.domain, self.next_version()) {
             Ok(rules) => {
                 self.rules.publish(rules);
-                Ok(changed)
+                Ok(changed.len())
             }
             Err(error) => {
-                self.sets[number] = before;
+                let set = Arc::make_mut(&mut self.sets[number]);
+                changed.into_iter().for_each(|network| {
+                    undo(set, network);
+                });
                 Err(FilterError::Set(format!("<{name}>: {error}")))
             }
         }
@@ -647,7 +654,7 @@ impl FilterControl {
 
     /// Every set.
     pub fn set_list(&self) -> Vec<SetLine> {
-        let line = |(set, addresses): (&crate::filter::text::Set, &AddressSet)| SetLine {
+        let line = |(set, addresses): (&crate::filter::text::Set, &Arc<AddressSet>)| SetLine {
             name: set.name.clone(),
             v4: addresses.v4.len(),
             v6: addresses.v6.len(),
@@ -659,6 +666,10 @@ impl FilterControl {
 
     /// A set's addresses, in order; `None`: there is no such set.
     pub fn set(&self, name: &str) -> Option<&AddressSet> {
+        self.shared(name).map(Arc::as_ref)
+    }
+
+    fn shared(&self, name: &str) -> Option<&Arc<AddressSet>> {
         let number = self.file.sets.iter().position(|set| set.name == name)?;
         self.sets.get(number)
     }

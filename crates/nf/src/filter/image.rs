@@ -23,6 +23,7 @@ use crate::filter::half::NONE;
 use crate::filter::net::Net;
 use crate::filter::sets::AddressSet;
 use crate::filter::tcp::Tcp;
+use std::sync::Arc;
 use tidemill_flow::flowtable::FlowReader;
 use tidemill_flow::key::Key;
 use tidemill_lookup::image::{Image, ImageBuilder, ImageError};
@@ -57,7 +58,7 @@ pub struct Connections {
     /// IPv6's.
     pub v6: Vec<Saved<5>>,
     /// Tables of which the rule file says nothing: name, addresses.
-    pub tables: Vec<(String, AddressSet)>,
+    pub tables: Vec<(String, Arc<AddressSet>)>,
 }
 
 /// What was taken over.
@@ -212,7 +213,7 @@ pub struct Exporter {
     pub(crate) interfaces: Vec<String>,
     pub(crate) v4: Vec<FlowReader<2, Words>>,
     pub(crate) v6: Vec<FlowReader<5, Words>>,
-    pub(crate) tables: Vec<(String, AddressSet)>,
+    pub(crate) tables: Vec<(String, Arc<AddressSet>)>,
 }
 
 impl Exporter {
@@ -393,6 +394,30 @@ mod tests {
             after.import(70_000, &image).unwrap();
             assert!(after.set("bans").is_none_or(AddressSet::is_empty), "{other}");
         }
+    }
+
+    /// A million addresses are not to be copied with each handover, least of all with the control side locked.
+    #[test]
+    fn tables_are_handed_over_without_a_copy_and_as_they_were() {
+        let rules = "table <bans> persist\nblock in quick from <bans>\npass all\n";
+        let mut before = control(1, ["lan", "wan"], rules, 5);
+        let [first, second] = ["10.0.0.1", "10.0.0.2"].map(|text| [read_network(text).unwrap()]);
+        before.add_to_set("bans", &first).unwrap();
+        let exporter = before.exporter();
+        let [(_, table)] = &exporter.tables[..] else { panic!("one table") };
+        assert!(std::ptr::eq(before.set("bans").unwrap(), &**table));
+        let image = exporter.export(2000);
+        assert_eq!(before.add_to_set("bans", &second).unwrap(), 1);
+        assert_eq!(before.delete_from_set("bans", &first).unwrap(), 1);
+        assert_eq!(exporter.export(2000), image, "what comes meanwhile is the next one's");
+        let later = Connections::decode(&before.exporter().export(2000)).unwrap();
+        let [(_, table)] = &later.tables[..] else { panic!("one table") };
+        assert_eq!(**table, AddressSet::of(&second));
+        // Nobody reads it: it changes where it is.
+        drop(exporter);
+        let place = std::ptr::from_ref(before.set("bans").unwrap());
+        before.add_to_set("bans", &first).unwrap();
+        assert!(std::ptr::eq(before.set("bans").unwrap(), place));
     }
 
     /// VRFs are numbered as a configuration lists them, and one that comes before moves them all.

@@ -26,6 +26,7 @@ use crate::filter::tcp::opens;
 use crate::filter::text::{
     Action, Direction, Ends, Flags, Host, Network, Rule, RuleError, Ruleset, protocol_name, short,
 };
+use std::borrow::Borrow;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -184,7 +185,7 @@ impl Rules {
     /// What cannot be, with its place.
     pub fn new(
         file: &Ruleset,
-        sets: &[AddressSet],
+        sets: &[impl Borrow<AddressSet>],
         frame: &Frame<'_>,
         version: u32,
     ) -> Result<Self, RuleError> {
@@ -233,8 +234,14 @@ impl Rules {
     ///
     /// # Errors
     /// They cannot be built.
-    pub fn with_sets(&self, sets: &[AddressSet], domain: &Domain, version: u32) -> Result<Self, RuleError> {
-        let sets = Sets::new(domain, sets.iter().chain(&self.compiled.unnamed))
+    pub fn with_sets(
+        &self,
+        sets: &[impl Borrow<AddressSet>],
+        domain: &Domain,
+        version: u32,
+    ) -> Result<Self, RuleError> {
+        let named = sets.iter().map(Borrow::<AddressSet>::borrow);
+        let sets = Sets::new(domain, named.chain(&self.compiled.unnamed))
             .map_err(|error| RuleError::new(1, 1, format!("the tables cannot be built: {error}")))?;
         Ok(Rules { sets, version, ..self.clone() })
     }

@@ -8,7 +8,7 @@ use crate::nat::state::State;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use tidemill_ip::{Interface, Interfaces, Owner};
+use tidemill_ip::{Interface, Interfaces, Owner, martian};
 use tidemill_lpm::Prefix;
 
 /// Addresses that a pool may have, of each family: their bitmaps of ports are 24 KiB each.
@@ -450,7 +450,7 @@ fn pool(section: &NatSection) -> Result<(Vec<u32>, Vec<u128>), NatError> {
         if to - from >= MOST_ADDRESSES as u128 {
             return Err(wrong(format!("more than {MOST_ADDRESSES} addresses: give fewer")));
         }
-        if let Some(why) = unfit(first).or_else(|| unfit(last)) {
+        if let Some(why) = martian::sort_of(first).or_else(|| martian::sort_of(last)) {
             return Err(wrong(format!("{why} cannot be an outside address: give others")));
         }
         match first {
@@ -476,18 +476,6 @@ fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(a) => u32::from(a).into(),
         IpAddr::V6(a) => a.into(),
-    }
-}
-
-fn unfit(address: IpAddr) -> Option<&'static str> {
-    match address {
-        _ if address.is_unspecified() => Some("the unspecified address"),
-        _ if address.is_loopback() => Some("a loopback address"),
-        _ if address.is_multicast() => Some("a multicast address"),
-        IpAddr::V4(a) if a.octets()[0] == 0 || a.octets()[0] >= 240 => Some("a reserved address"),
-        IpAddr::V6(a) if a.is_unicast_link_local() => Some("a link-local address"),
-        IpAddr::V6(a) if a.to_ipv4_mapped().is_some() => Some("an IPv4-mapped address"),
-        _ => None,
     }
 }
 
@@ -547,7 +535,7 @@ fn plan<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T
             let what = format!("{}: external is of the other family: give two of one", internal.0);
             return Err(wrong("internal", what));
         }
-        if let Some(why) = unfit(internal.0) {
+        if let Some(why) = martian::sort_of(internal.0) {
             let what = format!("{}: {why} is no host's: give an inside host's", internal.0);
             return Err(wrong("internal", what));
         }
@@ -668,7 +656,7 @@ fn deterministic<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize
         return Err(wrong("inside", format!("{text}: give a prefix of length {least} to {host_length}{of}")));
     }
     let last = first | ((1_u128 << (bits - length)) - 1);
-    if let Some(why) = [first, last].into_iter().find_map(|end| unfit(A::of_bits(end).ip())) {
+    if let Some(why) = [first, last].into_iter().find_map(|end| martian::sort_of(A::of_bits(end).ip())) {
         return Err(wrong("inside", format!("{text}: {why} is no host's: give inside hosts' prefix")));
     }
     if let Some(own) = pool.iter().find(|own| (first..=last).contains(&Into::<u128>::into(**own))) {

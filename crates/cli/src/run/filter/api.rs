@@ -70,7 +70,7 @@ fn rules(role: &Filter) -> filter::Rules {
 fn load(role: &Filter) -> Result<Done, ApiError> {
     let _one = lock(&role.loading);
     let section = lock(&role.control).section().clone();
-    let version = role.load(&section).map_err(|error| wrong(&error))?;
+    let version = role.load(&section).map_err(ApiError::bad_request)?;
     let control = lock(&role.control);
     let (rules, sets) = (control.rules().list().len(), control.set_list().len());
     let mut said = vec![format!("{rules} rules and {sets} tables loaded: version {version}")];

@@ -10,7 +10,7 @@ use super::service::{checked_room, lock};
 use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
 use anyhow::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
@@ -33,9 +33,14 @@ pub(super) struct FilterPart {
 
 impl Filter {
     /// Reads a section's files, and takes them over: whoever needs what is locked waits for the second only. Returns the version.
-    fn load(&self, section: &FilterSection) -> Result<u32, FilterError> {
-        let files = FilterFiles::read(section)?;
-        self.router.with_control(|control| lock(&self.control).take(files, &control.settings().interfaces))
+    fn load(&self, section: &FilterSection) -> Result<u32, String> {
+        let said = |error: FilterError| error.to_string();
+        let files = FilterFiles::read(section).map_err(said)?;
+        check_state(self.router.state_path(), files.files())?;
+        let taken = self
+            .router
+            .with_control(|control| lock(&self.control).take(files, &control.settings().interfaces));
+        taken.map_err(said)
     }
 }
 
@@ -59,7 +64,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
             false => FilterControl::new(&section, interfaces, workers, domain),
         };
         let mut filter = made.map_err(|error| mistake(name, &error))?;
-        check_state(config, name, filter.files())?;
+        check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
         remark(name, &filter);
         let handover = HandoverFile::new(section.handover.as_ref(), section.handover_s);
         match &handover {
@@ -88,7 +93,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let interfaces = &control.settings().interfaces;
     let filter =
         FilterControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
-    check_state(config, name, filter.files())?;
+    check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
     remark(name, &filter);
     let mut graph = tidemill_router::graph(&control);
     FilterPart::splice(&mut graph, &filter, &control);
@@ -104,16 +109,18 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     Ok((graph, said))
 }
 
+fn state_path(config: &Config) -> Option<&Path> {
+    config.state.as_ref().map(|state| state.path.as_path())
+}
+
 /// Refuses a state file that rules or a table are read from: an empty one is taken for an image that was lost.
-fn check_state(config: &Config, name: &str, mut files: impl Iterator<Item = PathBuf>) -> Result<()> {
-    let Some(state) = config.state.as_ref().and_then(|state| state.path.canonicalize().ok()) else {
-        return Ok(());
-    };
+fn check_state(state: Option<&Path>, mut files: impl Iterator<Item = PathBuf>) -> Result<(), String> {
+    let Some(state) = state.and_then(|state| state.canonicalize().ok()) else { return Ok(()) };
     match files.find(|file| file.canonicalize().is_ok_and(|file| file == state)) {
-        Some(file) => Err(usage(format!(
-            "{name}: state.path: {}: the filter reads its rules, or a table, from that: name another one",
+        Some(file) => Err(format!(
+            "state.path: {}: the filter reads its rules, or a table, from that: name another one",
             file.display()
-        ))),
+        )),
         None => Ok(()),
     }
 }
@@ -178,7 +185,7 @@ impl Part for FilterPart {
         name: &str,
         interfaces: &Interfaces,
     ) -> Result<Prepared> {
-        check_state(config, name, files.files())?;
+        check_state(state_path(config), files.files()).map_err(|error| mistake(name, &error))?;
         control.prepare(files, interfaces).map_err(|error| mistake(name, &error))
     }
 

@@ -31,6 +31,7 @@ use routes::{State, UpdateFeed};
 use serde_json::json;
 pub(super) use state::check as check_state;
 use state::{Origin, Start, StateFile};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
@@ -232,6 +233,11 @@ impl Router {
     /// Looks at, or changes, its control side.
     pub(super) fn with_control<T>(&self, work: impl FnOnce(&mut RouterControl) -> T) -> T {
         work(&mut lock(&self.control))
+    }
+
+    /// The file that its state is written to, if there is one.
+    pub(super) fn state_path(&self) -> Option<&Path> {
+        self.state.as_ref().map(StateFile::path)
     }
 
     /// Puts flow specifications into its graph, where they are applied: when all else is there, so that they see packets before that does.

@@ -2,9 +2,10 @@
 
 use crate::filter::sets::AddressSet;
 use crate::filter::text::{Network, read_network};
+use std::sync::Arc;
 
 /// A table's name, and what is in it.
-pub(super) type Named = (String, AddressSet);
+pub(super) type Named = (String, Arc<AddressSet>);
 
 pub(super) fn write(tables: &[Named]) -> Vec<u8> {
     let mut text = String::new();
@@ -30,10 +31,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Named>, (usize, String)> {
     for line in text.split_inclusive('\n') {
         let plain = line.strip_suffix('\n').unwrap_or(line);
         match (plain.strip_prefix(' '), tables.last_mut()) {
-            (None, _) => tables.push((plain.to_owned(), AddressSet::default())),
+            (None, _) => tables.push((plain.to_owned(), Arc::default())),
             (Some(_), None) => return Err((at, "an address of no table".to_owned())),
             (Some(word), Some((_, addresses))) => {
-                if !addresses.add(read_network(word).map_err(|what| (at, what))?) {
+                if !Arc::make_mut(addresses).add(read_network(word).map_err(|what| (at, what))?) {
                     return Err((at, "an address that is there already".to_owned()));
                 }
             }
@@ -50,7 +51,8 @@ mod tests {
     #[test]
     fn tables_are_read_as_they_were_written() {
         let set = |texts: &[&str]| {
-            AddressSet::of(&texts.iter().map(|text| read_network(text).unwrap()).collect::<Vec<_>>())
+            let networks: Vec<Network> = texts.iter().map(|text| read_network(text).unwrap()).collect();
+            Arc::new(AddressSet::of(&networks))
         };
         let tables = [
             ("bans".to_owned(), set(&["192.0.2.1", "10.0.0.0/8", "2001:db8::/32", "::ffff:192.0.2.1"])),

@@ -99,6 +99,7 @@ fn every_mistake_is_named_with_its_key() {
         ("\"127.0.0.1\"", "nat.pool[0]: \"127.0.0.1\": a loopback address cannot be"),
         ("\"224.0.0.1\"", "nat.pool[0]: \"224.0.0.1\": a multicast address"),
         ("\"fe80::1\"", "nat.pool[0]: \"fe80::1\": a link-local address"),
+        ("\"169.254.1.1\"", "nat.pool[0]: \"169.254.1.1\": a link-local address"),
         ("\"::ffff:192.0.2.1\"", "nat.pool[0]: \"::ffff:192.0.2.1\": an IPv4-mapped address cannot be"),
     ] {
         let text = format!("inside = [\"lan\"]\noutside = [\"wan\"]\npool = [{pool}]");
@@ -216,6 +217,7 @@ fn deterministic_hosts_are_inside() {
         ("0.1.0.0/16", "0.1.0.0/16: a reserved address is no host's"),
         ("250.0.0.0/16", "250.0.0.0/16: a reserved address is no host's"),
         ("fe80::/60", "fe80::/60: a link-local address is no host's"),
+        ("169.254.0.0/16", "169.254.0.0/16: a link-local address is no host's"),
         ("ff02::/60", "ff02::/60: a multicast address is no host's"),
         ("::/60", "::/60: the unspecified address is no host's"),
         ("203.0.0.0/16", "203.0.0.0/16: has 203.0.113.0 of nat.pool, which is outside"),
