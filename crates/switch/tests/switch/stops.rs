@@ -1,10 +1,11 @@
 //! What stops a packet on its way, and what is counted and timed by then.
 
 use crate::common::{PORTS, SECOND, run};
-use crate::{frame, lan, sent};
+use crate::{burst, frame, lan, sent};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::memory::Frame;
 use tidemill_switch::SwitchControl;
+use tidemill_wire::ipv4;
 
 #[test]
 fn time_that_begins_at_0_is_a_time() {
@@ -26,4 +27,29 @@ fn time_that_begins_at_0_is_a_time() {
     assert_eq!(control.flows("arp").unwrap()[0].duration_ns, 6 * SECOND);
     assert!(control.poll(10 * SECOND));
     assert_eq!(control.rules(), 1);
+}
+
+#[test]
+fn what_is_stopped_counts_in_no_later_table() {
+    let mut dying = frame(1, 2, None, "one hop");
+    dying[14 + 8] = 1;
+    ipv4::fill_checksum(&mut dying[14..34]);
+    let frames = [vec![dying; 3], vec![frame(1, 2, None, "many"); 47]].concat();
+    for (rules, counts, dropped) in [
+        (
+            "meter=3,pktps,band=type=drop,rate=1,burst_size=10\n\
+             udp actions=meter:3,goto_table:1\ntable=1,udp actions=wan\n",
+            [50, 10],
+            ("metered", 40),
+        ),
+        ("udp actions=dec_ttl,goto_table:1\ntable=1,udp actions=wan\n", [50, 47], ("ttl-expired", 3)),
+        ("udp actions=mod_vlan_vid:5,goto_table:1\ntable=1,udp actions=drop\n", [50, 50], ("rule-drop", 50)),
+    ] {
+        let mut run = run("", rules, lan(vec![burst(0, &frames)]));
+        let flows = run.control.flows("").unwrap();
+        let counted: Vec<u64> = flows.iter().map(|flow| flow.hits.packets).collect();
+        assert_eq!((counted, run.dropped(dropped.0)), (counts.to_vec(), dropped.1), "{rules}");
+        let bytes: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
+        assert_eq!(flows[0].hits.bytes, bytes, "{rules}");
+    }
 }
