@@ -1,11 +1,11 @@
 //! What stops a packet on its way, and what is counted and timed by then.
 
 use crate::common::{PORTS, SECOND, run};
-use crate::{burst, frame, lan, sent};
+use crate::{burst, frame, lan, mac, sent};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::memory::Frame;
 use tidemill_switch::SwitchControl;
-use tidemill_wire::ipv4;
+use tidemill_wire::{Protocol, ipv4};
 
 #[test]
 fn time_that_begins_at_0_is_a_time() {
@@ -51,5 +51,37 @@ fn what_is_stopped_counts_in_no_later_table() {
         assert_eq!((counted, run.dropped(dropped.0)), (counts.to_vec(), dropped.1), "{rules}");
         let bytes: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
         assert_eq!(flows[0].hits.bytes, bytes, "{rules}");
+    }
+}
+
+#[test]
+fn a_port_that_a_packet_has_not_is_not_set() {
+    let packet = |protocol: Protocol, fragment: [u8; 2], above: &[u8]| {
+        let repr = ipv4::Repr::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol, above.len());
+        let mut header = vec![0; repr.buffer_len()];
+        repr.emit(&mut header).unwrap();
+        header[6..8].copy_from_slice(&fragment);
+        ipv4::fill_checksum(&mut header);
+        [&mac(2)[..], &mac(1), &[8, 0], &header, above].concat()
+    };
+    let tcp = [&[0, 80, 0, 22][..], &[0; 8], &[0x50, 2, 4, 0], &[0; 8]].concat();
+    let rules = "group_id=1,type=all,bucket=mod_tp_dst:80,wan\n\
+                 priority=9,tcp actions=mod_tp_dst:80,goto_table:1\n\
+                 priority=9,icmp actions=group:1\n\
+                 table=1,priority=9,tcp,tp_dst=80 actions=wan\n\
+                 table=1,priority=1 actions=dmz\n";
+    // What leaves by wan and by dmz; why it is dropped.
+    for (what, packet, left, dropped) in [
+        ("whole", packet(Protocol::TCP, [0, 0], &tcp), [1, 0], ""),
+        ("cut", packet(Protocol::TCP, [0, 0], &tcp[..4]), [0, 0], "transport-header-cut"),
+        ("a first fragment", packet(Protocol::TCP, [0x20, 0], &tcp[..8]), [0, 0], "first-fragment-cut"),
+        ("a later fragment", packet(Protocol::TCP, [0, 1], &tcp), [0, 1], ""),
+        ("no ports at all", packet(Protocol::ICMP, [0, 0], &[8, 0, 0, 0, 0, 0, 0, 0]), [1, 0], ""),
+    ] {
+        let run = run("", rules, lan(vec![burst(0, &[packet])]));
+        let [_, wan, dmz] = sent(&run);
+        let drops = run.drops();
+        let why = drops.first().map_or("", |(name, _)| name.as_str());
+        assert_eq!(([wan, dmz], why), (left, dropped), "{what}");
     }
 }
