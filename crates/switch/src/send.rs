@@ -213,6 +213,9 @@ impl Turn<'_, '_> {
             Output::InPort => self.by(self.in_port, packet, standing),
             Output::All => {
                 let in_port = self.in_port;
+                if self.bridge.ports < 2 {
+                    standing.note(DropReason::OutputNowhere);
+                }
                 for port in (0..self.bridge.ports).filter(|&port| port != in_port) {
                     self.by(port, packet, standing);
                 }

@@ -1,6 +1,6 @@
 //! What stops a packet on its way, and what is counted and timed by then.
 
-use crate::common::{PORTS, SECOND, run};
+use crate::common::{PORTS, SECOND, run, run_between};
 use crate::{burst, frame, lan, mac, sent};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::memory::Frame;
@@ -83,5 +83,24 @@ fn a_port_that_a_packet_has_not_is_not_set() {
         let drops = run.drops();
         let why = drops.first().map_or("", |(name, _)| name.as_str());
         assert_eq!(([wan, dmz], why), (left, dropped), "{what}");
+    }
+}
+
+#[test]
+fn what_goes_out_by_all_ports_but_the_only_one_goes_nowhere() {
+    let of = |names: &[&str], action: &str| {
+        let packets = vec![burst(0, &[frame(1, 2, None, "to whom?")])];
+        let mut inputs = vec![Vec::new(); names.len()];
+        inputs[0] = packets;
+        let rules = format!("udp actions={action}\n");
+        let run = run_between(names, 2048, "", &rules, inputs);
+        let traced = run.control.trace("in_port=lan,udp,nw_dst=10.0.0.2").unwrap();
+        (run.drops(), traced.end)
+    };
+    for action in ["all", "flood"] {
+        let (drops, told) = of(&["lan"], action);
+        assert_eq!(drops, [("output-nowhere".to_owned(), 1)], "{action}");
+        assert_eq!(told, "dropped: output-nowhere", "{action}");
+        assert_eq!(of(&["lan", "wan"], action), (vec![], "sent".to_owned()), "{action}");
     }
 }
