@@ -504,7 +504,7 @@ impl LiveRules {
             if waiting == 1 {
                 waiting = self.publisher.collect_spinning(BRIEF);
             }
-            let may_wait = if self.snapshot().is_small() { MOST_COPIES } else { 0 };
+            let may_wait = if waiting > 0 && self.snapshot().is_small() { MOST_COPIES } else { 0 };
             if waiting > may_wait {
                 self.waits += 1;
                 let doublings = (waiting - may_wait - 1).min(DOUBLINGS);
