@@ -53,7 +53,7 @@ pub struct FlowSpec {
     pub hard_s: u16,
 }
 
-/// When a rule came that came while nobody knew the time: [`Pipeline::begin`] says it later.
+/// A rule's time while nobody knows the time: [`Pipeline::begin`] says it later.
 pub const NOT_YET: u64 = u64::MAX;
 
 /// A rule that is there.
