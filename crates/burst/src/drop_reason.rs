@@ -102,6 +102,7 @@ reasons! {
     Ipv6HeadersUnfollowed = "ipv6-headers-unfollowed": "its IPv6 headers cannot be followed to what lies above, which rules of its tables ask for",
     FirstFragmentCut = "first-fragment-cut": "the first fragment of a packet ends before its ports or flags, which rules of its tables ask for",
     IpHeaderBroken = "ip-header-broken": "its rule changes an IP header that is broken or cut off",
+    TransportHeaderCut = "transport-header-cut": "its rule sets a port, and its TCP or UDP header is cut off",
     VlanStacked = "vlan-stacked": "rules would have to look behind a second tag: a tag was pushed in front of another, or one was popped off another",
     RulesTooDeep = "rules-too-deep": "its way through the tables has more rules than a way may have",
     VlanRefused = "vlan-refused": "of a VLAN that the port is not in, tagged on an access port, or with a second tag that a port without tags would show",

@@ -10,7 +10,8 @@
 //! patching table by table would show (a packet that is let through by a rule whose exception was inserted before it). It costs the structure's
 //! memory twice, and every change is made twice. A commit waits only for readers of the spare, who have mostly left it since the commit before it.
 //! Where one still looks at it after [`PATIENCE`], the structure is copied instead; a small one ([`SMALL_BYTES`]) almost at once, for that takes less time than a
-//! reader that waits for a processor. Up to [`MOST_COPIES`] of these wait for their readers, 16 MiB.
+//! reader that waits for a processor. Up to [`MOST_COPIES`] of these wait for their readers, 16 MiB. From then on, and for a large one from the first, each copy that
+//! waits has the next commit wait twice as long: so a reader that is away for two seconds leaves some ten copies behind, and from then on one a second.
 //!
 //! The first table's rules may be there as a [cross-product](crate::cross), too, which is made when its owner says so ([`LiveRules::cross`]): made once, for both copies; what
 //! changes is noted in either.
@@ -32,8 +33,11 @@ use std::time::Duration;
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
-/// How long a commit waits for readers of the spare copy.
+/// How long a commit waits for readers of the spare copy; twice as long for each copy beyond those that may wait for their readers.
 pub const PATIENCE: Duration = Duration::from_millis(2);
+
+/// So often it is doubled at most: to a second. A reader that never comes back does not end all commits.
+const DOUBLINGS: usize = 9;
 
 /// How long of that it keeps the processor: a few of a reader's bursts, and about as long as it takes to copy a small structure.
 const BRIEF: Duration = Duration::from_micros(30);
@@ -41,7 +45,7 @@ const BRIEF: Duration = Duration::from_micros(30);
 /// A structure of as many bytes is copied rather than its readers waited for any longer.
 pub const SMALL_BYTES: usize = 1 << 19;
 
-/// Copies of a small structure that readers may still look at. Beyond them a commit waits, as with a large one.
+/// Copies of a small structure that readers may still look at, and no commit waits. Beyond them it does, as with a large one.
 pub const MOST_COPIES: usize = 32;
 
 /// Changes that a snapshot remembers, for caches to tell what they concern.
@@ -339,7 +343,7 @@ impl LiveRules {
         self.copies
     }
 
-    /// How often a commit had to wait for readers, for [`PATIENCE`] at most.
+    /// How often a commit had to wait for readers, for [`PATIENCE`] or, where several copies wait for them, for longer.
     pub fn waits(&self) -> u64 {
         self.waits
     }
@@ -500,9 +504,11 @@ impl LiveRules {
             if waiting == 1 {
                 waiting = self.publisher.collect_spinning(BRIEF);
             }
-            if waiting > 0 && (waiting > MOST_COPIES || !self.snapshot().is_small()) {
+            let may_wait = if waiting > 0 && self.snapshot().is_small() { MOST_COPIES } else { 0 };
+            if waiting > may_wait {
                 self.waits += 1;
-                self.publisher.collect_within(PATIENCE);
+                let doublings = (waiting - may_wait - 1).min(DOUBLINGS);
+                self.publisher.collect_within(PATIENCE * (1_u32 << doublings));
             }
         }
         self.spare.take().and_then(Arc::into_inner).unwrap_or_else(|| {

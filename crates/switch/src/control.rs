@@ -17,7 +17,7 @@ use tidemill_classify::flows::{
 use tidemill_classify::live::{Hits, Snapshot, WorkerCounters};
 use tidemill_classify::packet::unfollowed;
 use tidemill_classify::pipeline::{
-    Action, Flow, FlowSpec, Loaded, Output, Pipeline, PipelineSettings, Ways, Why,
+    Action, Flow, FlowSpec, Loaded, NOT_YET, Output, Pipeline, PipelineSettings, Ways, Why,
 };
 use tidemill_classify::{Field, Match, RuleId};
 use tidemill_flow::hash::mix;
@@ -52,9 +52,6 @@ const BRIDGE: &str = "priority=0 actions=normal";
 
 /// Rules time out by looks at least so far apart, nanoseconds.
 const LOOK_NS: u64 = 250_000_000;
-
-/// When a rule came that no round has seen.
-const NOT_YET: u64 = 0;
 
 /// Making a cross-product anew holds changes of rules up for as long as it takes: many times as long passes between two.
 const PACE: u32 = 10;
@@ -295,7 +292,7 @@ impl SwitchControl {
             text: show_flow(&flow.spec, &self.ports),
             place: (flow.spec.table, flow.spec.priority),
             hits: self.book.hits(id),
-            duration_ns: if flow.since_ns == NOT_YET { 0 } else { self.now_ns.saturating_sub(flow.since_ns) },
+            duration_ns: self.now_ns.saturating_sub(flow.since_ns),
         });
         Ok(shown.collect())
     }

@@ -1,11 +1,12 @@
 //! What actions do to a packet's bytes.
 //!
 //! Checksums are updated by what has changed (RFC 1624): IPv4's, and those of TCP, UDP and ICMPv6 over the addresses. A packet that does not have
-//! what an action works on is left as it is; one whose IP header is broken, or whose checksum over the addresses cannot be found behind IPv6
+//! what an action works on is left as it is; one whose IP header is broken, whose TCP or UDP header is cut off where a port is set, or whose checksum over the addresses cannot be found behind IPv6
 //! headers that nobody can follow, is dropped. IP is found behind any number of tags: a rule may have put one in front of another. Of an IPv6 packet with a routing header the checksum is taken to be over the address that it has.
 
 use tidemill_burst::{DropReason, Packet};
 use tidemill_classify::Field;
+use tidemill_classify::key::FRAGMENT_LATER;
 use tidemill_classify::packet::{Layers, parse, unfollowed};
 use tidemill_wire::checksum::{for_udp, update_u16};
 use tidemill_wire::vlan::Tci;
@@ -95,6 +96,8 @@ struct Known {
     layers: Layers,
     v6: bool,
     protocol: Protocol,
+    /// Whether it is a fragment that has no transport header.
+    later: bool,
     /// Whether what lies above IPv6 is not known.
     unfollowed: bool,
 }
@@ -113,7 +116,8 @@ fn known(frame: &[u8]) -> Option<Known> {
     let v6 = key.get(Field::EtherType) == u128::from(EtherType::IPV6.0);
     let v4 = key.get(Field::EtherType) == u128::from(EtherType::IPV4.0);
     let protocol = Protocol(key.get(Field::Protocol) as u8);
-    (v4 || v6).then(|| Known { layers, v6, protocol, unfollowed: unfollowed(&key) })
+    let later = key.get(Field::Fragment) & u128::from(FRAGMENT_LATER) != 0;
+    (v4 || v6).then(|| Known { layers, v6, protocol, later, unfollowed: unfollowed(&key) })
 }
 
 impl Known {
@@ -173,12 +177,13 @@ fn set_network(frame: &mut [u8], field: Field, value: u128, mask: u128) -> Resul
         (Field::Ipv6Destination, true) => write(frame, network + 24, 8, value, mask, &[transport]),
         (Field::Tos, false) => write(frame, network, 1, value & 0xff, mask & 0xff, &[header]),
         (Field::Tos, true) => write(frame, network, 1, (value & 0xff) << 4, (mask & 0xff) << 4, &[]),
-        (Field::SourcePort | Field::DestinationPort, _) => {
-            let Some(at) = known.layers.transport else { return Ok(()) };
-            if matches!(known.protocol, Protocol::TCP | Protocol::UDP) {
-                let place = if field == Field::SourcePort { at } else { at + 2 };
-                write(frame, place, 1, value, mask, &[transport]);
-            }
+        (Field::SourcePort | Field::DestinationPort, _)
+            if matches!(known.protocol, Protocol::TCP | Protocol::UDP) && !known.later =>
+        {
+            // Later tables are asked for the port that the rule sets: the packet cannot go on without it.
+            let at = known.layers.transport.ok_or(DropReason::TransportHeaderCut)?;
+            let place = if field == Field::SourcePort { at } else { at + 2 };
+            write(frame, place, 1, value, mask, &[transport]);
         }
         _ => {}
     }

@@ -7,7 +7,7 @@
 //!
 //! Workers write and read without locks and without retries: an entry is two words, the first of them its key mixed with the second (Hyatt
 //! and Mann, "A Lockless Transposition Table", 2002), so a mixture of two writes has a key that nobody asks for. All that two writers at once can lose is an
-//! entry, which the station's next packet brings back.
+//! entry, which the station's next packet brings back. What they can have is the same new station in two ways: the first way counts, and who writes it next clears the other.
 //!
 //! **A full bucket** gives up an entry that is too old, else the oldest one of the port that has most entries there, the newcomer's if it is one of
 //! them: a port that makes up addresses pushes out its own.
@@ -128,6 +128,12 @@ impl Macs {
             }
             let (old, moved) = (self.old(before, now_s), port_of(before) != port);
             write(&bucket.0[at]);
+            // Who else learnt it in the same moment may have written it once more.
+            for twin in at + 1..WAYS {
+                if there[twin].0 == key {
+                    bucket.0[twin][1].store(0, Ordering::Relaxed);
+                }
+            }
             return if old {
                 Learnt::New
             } else if moved {
@@ -200,6 +206,19 @@ mod tests {
         assert_eq!((macs.find(0, 7, 400), macs.stations(400)), (None, vec![]));
         // A station with no bits at all is not found where nothing was learnt.
         assert_eq!(macs.find(0, 0, 0), None);
+    }
+
+    #[test]
+    fn a_station_that_two_workers_learnt_at_once_is_there_once() {
+        let macs = Macs::new(WAYS, 300, 1);
+        macs.learn(0, 7, 1, 10);
+        // The other worker has not seen that.
+        let [mixed, word] = &macs.buckets[0].0[1];
+        word.store(data(2, 10), Ordering::Relaxed);
+        mixed.store(key(0, 7) ^ data(2, 10), Ordering::Relaxed);
+        assert_eq!(macs.stations(10).len(), 2);
+        assert_eq!(macs.learn(0, 7, 1, 20), Learnt::Known);
+        assert_eq!(macs.stations(20), [Station { vlan: 0, mac: 7, port: 1, age_s: 0 }]);
     }
 
     #[test]

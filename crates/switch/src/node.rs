@@ -114,9 +114,16 @@ impl<L: Laps + Send> Node for Switch<L> {
                     continue;
                 }
             }
-            way.rules().for_each(|id| seat.hits.add(Rank::new(0, id), packet.len() as u64));
-            let counters = &mut self.counters;
-            let mut turn = Turn { cx, bridge: &bridge, snapshot, counters, key, in_port, now_s };
+            let mut turn = Turn {
+                cx,
+                bridge: &bridge,
+                snapshot,
+                counters: &mut self.counters,
+                hits: &mut seat.hits,
+                key,
+                in_port,
+                now_s,
+            };
             verdicts[at] = turn.take(packet, way);
         }
         if let Some((_, rule, _)) = run {

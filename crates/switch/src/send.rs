@@ -8,9 +8,9 @@ use crate::edit;
 use crate::macs::{Learnt, Macs};
 use crate::vlan::Vlans;
 use tidemill_burst::{DropReason, Packet};
-use tidemill_classify::live::Snapshot;
+use tidemill_classify::live::{Snapshot, WorkerCounters};
 use tidemill_classify::pipeline::{Action, Bucket, End, Output, Way};
-use tidemill_classify::{Field, Key, RuleId};
+use tidemill_classify::{Field, Key, Rank, RuleId};
 use tidemill_graph::{Context, Verdict};
 use tidemill_wire::vlan::Tci;
 use tidemill_wire::{EtherType, MacAddr};
@@ -40,6 +40,8 @@ pub(crate) struct Turn<'a, 'c> {
     pub(crate) bridge: &'a Bridge<'a>,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) counters: &'a mut Counters,
+    /// Of the rules.
+    pub(crate) hits: &'a mut WorkerCounters,
     /// As it came in.
     pub(crate) key: &'a Key,
     pub(crate) in_port: usize,
@@ -89,8 +91,11 @@ impl Turn<'_, '_> {
     pub(crate) fn take(&mut self, packet: &mut Packet, way: &Way) -> Verdict {
         let mut standing = Standing::default();
         let snapshot = self.snapshot;
+        let bytes = packet.len() as u64;
         let mut rules = way.rules().peekable();
         while let Some(id) = rules.next() {
+            // What a rule stops meets no later one.
+            self.hits.add(Rank::new(0, id), bytes);
             let Some(entry) = snapshot.entry(id) else { continue };
             let last = rules.peek().is_none() && way.end() == End::Done;
             self.actions(&entry.instructions.actions, packet, last, &mut standing);
@@ -208,6 +213,9 @@ impl Turn<'_, '_> {
             Output::InPort => self.by(self.in_port, packet, standing),
             Output::All => {
                 let in_port = self.in_port;
+                if self.bridge.ports < 2 {
+                    standing.note(DropReason::OutputNowhere);
+                }
                 for port in (0..self.bridge.ports).filter(|&port| port != in_port) {
                     self.by(port, packet, standing);
                 }

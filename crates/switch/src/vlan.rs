@@ -26,7 +26,7 @@ struct Member {
     access: bool,
 }
 
-/// Every port's VLANs. A port that says nothing is in all, and its packets without a tag are in none.
+/// Every port's VLANs. A port that says nothing is in all, 1 to 4094, and its packets without a tag are in none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vlans(Vec<Member>);
 
@@ -36,7 +36,10 @@ impl Vlans {
     /// # Errors
     /// A port that there is not, a VLAN that cannot be.
     pub fn new(section: &SwitchSection, ports: &PortNames) -> Result<Self, SwitchError> {
-        let all = Member { vlans: Set(Box::new([u64::MAX; 64])), native: Some(UNTAGGED), access: false };
+        let mut every = [u64::MAX; 64];
+        // 4095 is no VLAN's number (IEEE 802.1Q, table 9-2).
+        every[63] &= !(1 << 63);
+        let all = Member { vlans: Set(Box::new(every)), native: Some(UNTAGGED), access: false };
         let mut members = vec![all; ports.0.len()];
         for (name, vlans) in &section.vlans {
             let key = format!("vlans.{name}");
@@ -140,6 +143,8 @@ mod tests {
             [Some(10), Some(20), Some(29), None]
         );
         assert_eq!((vlans.of(2, None), vlans.of(2, Some(30))), (Some(0), Some(30)));
+        assert_eq!((vlans.of(2, Some(4094)), vlans.of(2, Some(4095))), (Some(4094), None));
+        assert_eq!((vlans.sends(2, 4094), vlans.sends(2, 4095)), (Some(true), None));
         assert_eq!((vlans.sends(0, 10), vlans.sends(0, 20), vlans.sends(0, 0)), (Some(false), None, None));
         assert_eq!(
             (vlans.sends(1, 10), vlans.sends(1, 5), vlans.sends(1, 0)),

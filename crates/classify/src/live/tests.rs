@@ -127,6 +127,31 @@ fn a_small_structure_is_copied_while_a_reader_stays_and_a_large_one_is_waited_fo
 }
 
 #[test]
+fn a_reader_that_is_away_leaves_few_copies() {
+    for (ports, may_wait) in [(5..9000, 0), (5..6, MOST_COPIES)] {
+        let domain = Domain::new();
+        let mut rules = LiveRules::new(&domain, Grouping::Exact, 20_000);
+        ports.for_each(|port| assert!(rules.insert(rule(port, 1)).is_ok()));
+        rules.commit();
+        let mut reader = domain.register();
+        let commit = |rules: &mut LiveRules| {
+            rules.insert(rule(4, 1)).unwrap();
+            rules.commit();
+        };
+        // The first has a spare that nobody looks at; copies of the next ones may wait.
+        (0..=may_wait).for_each(|_| commit(&mut rules));
+        assert_eq!(rules.waits(), 0, "{may_wait}");
+        let start = std::time::Instant::now();
+        (0..6).for_each(|_| commit(&mut rules));
+        assert!(start.elapsed() >= PATIENCE * (1 + 2 + 4 + 8 + 16 + 32), "{:?}", start.elapsed());
+        assert_eq!((rules.waits(), rules.copies()), (6, 7 + may_wait as u64), "{may_wait}");
+        reader.quiescent();
+        commit(&mut rules);
+        assert_eq!(rules.waits(), 6, "all of them are free again");
+    }
+}
+
+#[test]
 fn remembered_changes_tell_what_they_concern() {
     let domain = Domain::new();
     let mut rules = LiveRules::new(&domain, Grouping::Exact, 1000);

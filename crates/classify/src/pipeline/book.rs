@@ -53,12 +53,15 @@ pub struct FlowSpec {
     pub hard_s: u16,
 }
 
+/// A rule's time while nobody knows the time: [`Pipeline::begin`] says it later.
+pub const NOT_YET: u64 = u64::MAX;
+
 /// A rule that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
     /// As it was written.
     pub spec: FlowSpec,
-    /// When it came; 0 until [`Pipeline::begin`] says it.
+    /// When it came; [`NOT_YET`] until [`Pipeline::begin`] says it.
     pub since_ns: u64,
     /// When packets were last seen to have come: as exact as [`Pipeline::expire`] is called often.
     pub used_ns: u64,
@@ -416,9 +419,9 @@ impl Pipeline {
         gone
     }
 
-    /// Rules that have come at 0 have come at `now_ns`: those that came while nobody knew the time.
+    /// Rules that have come at [`NOT_YET`] have come at `now_ns`.
     pub fn begin(&mut self, now_ns: u64) {
-        for flow in self.flows.values_mut().filter(|flow| flow.since_ns == 0) {
+        for flow in self.flows.values_mut().filter(|flow| flow.since_ns == NOT_YET) {
             (flow.since_ns, flow.used_ns) = (now_ns, now_ns);
         }
     }

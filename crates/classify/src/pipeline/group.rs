@@ -132,7 +132,7 @@ pub struct Meter {
     /// Picoseconds for a packet or a byte.
     each_ps: u64,
     burst_ns: u64,
-    /// The time up to which the rate is spent, nanoseconds; never more than a burst before now.
+    /// The time up to which the rate is spent, nanoseconds: never before now where a packet is asked for, and at most a burst after it.
     spent_ns: AtomicU64,
     passed: AtomicU64,
     refused: AtomicU64,
@@ -174,11 +174,11 @@ impl Meter {
             MeterUnit::Kilobits => bytes as u64,
         };
         let cost = (u128::from(units) * u128::from(self.each_ps) / 1000).min(u64::MAX.into()) as u64;
-        // A burst that holds no packet holds one.
-        let earliest = now_ns.saturating_sub(self.burst_ns.max(cost));
-        self.spent_ns.fetch_max(earliest, Ordering::Relaxed);
+        // A burst ahead of time, not behind it: time may begin at 0. A burst that holds no packet holds one.
+        let latest = now_ns.saturating_add(self.burst_ns.max(cost));
+        self.spent_ns.fetch_max(now_ns, Ordering::Relaxed);
         let spent = self.spent_ns.fetch_add(cost, Ordering::Relaxed);
-        let passes = self.each_ps > 0 && spent.checked_add(cost).is_some_and(|spent| spent <= now_ns);
+        let passes = self.each_ps > 0 && spent.checked_add(cost).is_some_and(|spent| spent <= latest);
         if !passes {
             self.spent_ns.fetch_sub(cost, Ordering::Relaxed);
         }
@@ -249,24 +249,29 @@ mod tests {
     #[test]
     fn a_meter_lets_its_rate_through_and_a_burst() {
         let second = 1_000_000_000;
-        let start = 1_700_000_000 * second;
-        for (unit, bytes, rate, burst) in [
-            (MeterUnit::Packets, 60, 100, 10),
-            // 800 kbit/s are 100 packets of 1000 bytes, 80 kbit ten.
-            (MeterUnit::Kilobits, 1000, 800, 80),
-        ] {
-            let meter = Meter::new(MeterRate { unit, rate, burst });
-            let at_once = (0..50).filter(|_| meter.passes(start, bytes)).count();
-            assert_eq!(at_once, 10, "{unit:?}");
-            // Then a thousand packets a second for ten seconds.
-            let passed = (1..=10_000).filter(|i| meter.passes(start + i * second / 1000, bytes)).count();
-            assert_eq!(passed, 1000, "{unit:?}");
-            assert_eq!(meter.counted(), (1010, 9040));
+        // A capture without times begins at 0.
+        for start in [0, 1_700_000_000 * second] {
+            for (unit, bytes, rate, burst) in [
+                (MeterUnit::Packets, 60, 100, 10),
+                // 800 kbit/s are 100 packets of 1000 bytes, 80 kbit ten.
+                (MeterUnit::Kilobits, 1000, 800, 80),
+            ] {
+                let meter = Meter::new(MeterRate { unit, rate, burst });
+                let at_once = (0..50).filter(|_| meter.passes(start, bytes)).count();
+                assert_eq!(at_once, 10, "{unit:?} from {start}");
+                // Then a thousand packets a second for ten seconds.
+                let passed = (1..=10_000).filter(|i| meter.passes(start + i * second / 1000, bytes)).count();
+                assert_eq!(passed, 1000, "{unit:?} from {start}");
+                assert_eq!(meter.counted(), (1010, 9040));
+                // Who was silent has a burst, and no more.
+                let later = (0..50).filter(|_| meter.passes(start + 60 * second, bytes)).count();
+                assert_eq!(later, 10, "{unit:?} from {start}");
+            }
+            let none = Meter::new(MeterRate { unit: MeterUnit::Packets, rate: 0, burst: 10 });
+            assert!(!none.passes(start, 60));
+            let single = Meter::new(MeterRate { unit: MeterUnit::Packets, rate: 1, burst: 0 });
+            assert!(single.passes(start, 60) && !single.passes(start + second / 2, 60));
+            assert!(single.passes(start + second, 60));
         }
-        let none = Meter::new(MeterRate { unit: MeterUnit::Packets, rate: 0, burst: 10 });
-        assert!(!none.passes(start, 60));
-        let single = Meter::new(MeterRate { unit: MeterUnit::Packets, rate: 1, burst: 0 });
-        assert!(single.passes(start, 60) && !single.passes(start + second / 2, 60));
-        assert!(single.passes(start + second, 60));
     }
 }

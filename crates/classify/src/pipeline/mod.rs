@@ -33,7 +33,7 @@ mod way;
 
 pub use action::{Action, Instructions, Output, SETTABLE, Travelling};
 pub(crate) use book::check_action;
-pub use book::{BookError, Flow, FlowFilter, FlowSpec, Gone, Pipeline, PipelineSettings, Why};
+pub use book::{BookError, Flow, FlowFilter, FlowSpec, Gone, NOT_YET, Pipeline, PipelineSettings, Why};
 pub use group::{Bucket, Group, GroupKind, Meter, MeterRate, MeterUnit, Shared, flow_hash};
 pub use load::{LoadError, Loaded};
 pub use oracle::PipelineOracle;

@@ -4,6 +4,7 @@
 
 mod classifiers;
 mod common;
+mod stops;
 
 use common::{PORTS, Run, SECOND, START, run, run_with};
 use tidemill_burst::Memory;

@@ -68,6 +68,8 @@ impl Plan {
         params.insert("exact".into(), section.exact.into());
         params.insert("megaflows".into(), section.megaflows.into());
         params.insert("most_masks".into(), section.masks.into());
+        let caches: f64 = section.caches().bytes().iter().sum();
+        params.insert("caches_mib".into(), (caches / 1_048_576.0).into());
         params.insert("seed".into(), self.seed.into());
         params
     }
@@ -295,6 +297,35 @@ mod tests {
             }
             assert_eq!(traffic.len(), 1, "{grouping:?}");
             assert!(flood.len() > plan.section.masks, "{} masks, {grouping:?}", flood.len());
+        }
+    }
+
+    #[test]
+    fn each_packet_of_a_flood_makes_a_megaflow() {
+        for traffic in [TRAFFIC[0], TRAFFIC[3]] {
+            let plan = Plan {
+                traffic,
+                v6: false,
+                phases: Vec::new(),
+                slice: Duration::ZERO,
+                flood: Flood::Megaflows,
+                section: SwitchSection::default(),
+                seed: 7,
+            };
+            check_rules(&plan).unwrap();
+            let (frames, mut bytes) = (plan.frames().unwrap(), [0; LONGEST]);
+            let bytes = &mut bytes[..frames.len()];
+            for grouping in [Grouping::Exact, Grouping::Merged] {
+                let book = book(&plan, grouping).unwrap();
+                let mut megaflows = HashSet::new();
+                for number in 0..SAMPLE {
+                    frames.write_flood(number.into(), bytes);
+                    let key = packet::key(bytes, 1).unwrap();
+                    let mask = book.snapshot().walk(&key, |_| {}).1;
+                    megaflows.insert((mask, key.masked(&mask)));
+                }
+                assert_eq!(megaflows.len(), SAMPLE as usize, "{}, {grouping:?}", traffic.name);
+            }
         }
     }
 }

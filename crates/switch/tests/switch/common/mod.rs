@@ -40,16 +40,27 @@ pub fn run(section: &str, rules: &str, inputs: [Vec<Vec<Frame>>; 3]) -> Run {
 
 /// The same with so many frames.
 pub fn run_with(frames: usize, section: &str, rules: &str, inputs: [Vec<Vec<Frame>>; 3]) -> Run {
+    run_between(&PORTS, frames, section, rules, Vec::from(inputs))
+}
+
+/// The same between these ports.
+pub fn run_between(
+    names: &[&str],
+    frames: usize,
+    section: &str,
+    rules: &str,
+    inputs: Vec<Vec<Vec<Frame>>>,
+) -> Run {
     let section: SwitchSection = toml::from_str(section).unwrap();
     let domain = Domain::new();
-    let names = PORTS.map(str::to_owned);
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut control = SwitchControl::new(&section, &names, 1, &domain, 99).unwrap();
     assert!(!control.poll(START));
     if !rules.is_empty() {
         control.load(rules.as_bytes(), "test", true).unwrap_or_else(|error| panic!("{error}"));
     }
     let ports: Vec<MemoryPort> =
-        PORTS.iter().zip(inputs).map(|(name, bursts)| MemoryPort::new(name, bursts)).collect();
+        names.iter().zip(inputs).map(|(name, bursts)| MemoryPort::new(name, bursts)).collect();
     let outputs: Vec<Sent> = ports.iter().map(MemoryPort::sent).collect();
     let ports = ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port>]).collect();
     let memory = Memory::new(frames, 4096).unwrap();
