@@ -125,6 +125,38 @@ fn errors_about_a_connection_pass_and_others_do_not() {
     }
 }
 
+/// What means nothing behind another router is let in by no connection, whatever it quotes: source quench, redirects, types that nobody knows.
+#[test]
+fn rules_decide_about_what_is_no_error_of_a_packet_on_its_way() {
+    for (inside, remote, about, others) in [
+        ("10.0.0.5", "192.0.2.1", &[3, 11, 12][..], &[4, 5, 6][..]),
+        ("2001:db8::5", "2001:db8:1::1", &[1, 2, 3, 4][..], &[5, 100, 127, 137][..]),
+    ] {
+        let mut lab = Lab::new(USUAL);
+        let sent = packet(ip(inside), ip(remote), Body::Udp(4000, 53));
+        assert_eq!(lab.send(OUTWARD, &sent), Fate::Passes);
+        for kind in about {
+            assert_eq!(
+                lab.send(INWARD, &quoting(*kind, ip(remote), ip(inside), &sent)),
+                Fate::Passes,
+                "{kind}"
+            );
+        }
+        let blocked = Fate::Drop(DropReason::FilterBlocked);
+        for kind in others {
+            assert_eq!(lab.send(INWARD, &quoting(*kind, ip(remote), ip(inside), &sent)), blocked, "{kind}");
+        }
+        lab.load("pass all\n");
+        for kind in others {
+            assert_eq!(
+                lab.send(INWARD, &quoting(*kind, ip(remote), ip(inside), &sent)),
+                Fate::Passes,
+                "{kind}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_flood_of_syns_turns_over_half_open_connections_only() {
     let plan = Plan { states: 100, half_open: 20, half_open_per_source: 5, ..plan() };
