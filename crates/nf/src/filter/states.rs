@@ -2,6 +2,17 @@
 //! the oldest gives way: half-open ones of TCP for themselves, those of other protocols for themselves. So who forges sources turns over those,
 //! and takes nothing from connections that two sides have.
 //!
+//! Who has real ones, that are answered, may have fewer of them in the last quarter of the room, so that there is some for others:
+//!
+//! ```text
+//! a source may have begun   states_per_source -------------------.
+//!                                                                 '--.
+//!                                                                     '-- 1
+//! that are answered         none                   3/4 of the room     all of it
+//! ```
+//!
+//! So n sources that take all they can, and may have a share s of the room each, come to rest where each has s / (1/4 + n s) of it: 16 with a sixteenth each where a fifth is left.
+//!
 //! A new connection touches some fifteen lines of memory that are in no cache, each of which would be waited for: tags and entry in three tables, for itself and for who gives way
 //! for it. So a burst's new ones are asked for together before the first is put in (`States::ask_ahead`), stage by stage, and each stage finds what the one before it has brought:
 //!
@@ -251,7 +262,7 @@ impl<A: Net<W>, const W: usize> States<A, W> {
         self.insert_of(key, connection, Self::most_of_source)
     }
 
-    /// The same, of a source that may have begun so many; nobody is asked of one that has begun none.
+    /// The same, of a source that may have begun `most`, which is asked for only if it has begun any.
     fn insert_of(
         &mut self,
         key: &Key<W>,
