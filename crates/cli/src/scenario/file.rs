@@ -189,6 +189,9 @@ pub(super) struct Phase {
     /// Clients that come for the first time, over each family.
     #[serde(default)]
     pub(super) newcomers: u32,
+    /// What these are held to, in place of `expect.request_s`.
+    #[serde(default)]
+    pub(super) request_s: Option<f64>,
     /// Another policy, from the middle of the phase on.
     #[serde(default)]
     pub(super) change: Option<Change>,
@@ -371,6 +374,9 @@ impl Read {
         }
         if phase.newcomers > 1000 {
             return Err(format!("newcomers = {}: give at most 1000", phase.newcomers));
+        }
+        if let Some(of) = phase.request_s.filter(|of| !(of.is_finite() && *of >= 0.0)) {
+            return Err(format!("request_s = {of}: give a number, 0 or more"));
         }
         if let Some(Change { policy, .. }) = &phase.change {
             self.has_file("change.policy", policy)?;

@@ -273,7 +273,8 @@ pub(super) fn checks(expect: &Expect, outcomes: &[Outcome]) -> Vec<Check> {
         if waits.asked > 0 {
             // Who waits still has waited for ever.
             let longest = if waits.waiting > 0 { None } else { waits.max_ms };
-            hold("request_s", longest.map_or(f64::INFINITY, |ms| ms / 1000.0), "most", expect.request_s);
+            let most = outcome.request_s.or(expect.request_s);
+            hold("request_s", longest.map_or(f64::INFINITY, |ms| ms / 1000.0), "most", most);
         }
         if let Some(change) = &outcome.change {
             let granted = change.granted_ms.map(|ms| ms.unwrap_or(f64::INFINITY));
@@ -326,6 +327,7 @@ mod tests {
             lost: [0; 2],
             tcp: None,
             newcomers: Waits::of(waits),
+            request_s: None,
             change,
             attack_ratio: 0.0,
             attacked: false,
@@ -362,6 +364,13 @@ mod tests {
         let heard = outcome(&[ms(5), ms(900), ms(7)], None);
         assert_eq!((heard.newcomers.p50_ms, heard.newcomers.max_ms), (Some(7.0), Some(900.0)));
         assert_eq!(names(&checks(&expect, &[heard])), [("request_s", Some(0.9), true)]);
+        // A phase may have a bound of its own.
+        for (of, pass) in [(0.8, false), (5.0, true)] {
+            let slow = Outcome { request_s: Some(of), ..outcome(&[ms(900)], None) };
+            assert_eq!(names(&checks(&expect, &[slow])), [("request_s", Some(0.9), pass)]);
+        }
+        let slow = Outcome { request_s: Some(5.0), ..outcome(&[ms(4200)], None) };
+        assert_eq!(names(&checks(&expect, &[slow])), [("request_s", Some(4.2), true)]);
         let vain = outcome(&[ms(5), None, None], Some(changed.clone()));
         assert_eq!((vain.newcomers.waiting, vain.newcomers.p50_ms), (2, None));
         assert_eq!(
