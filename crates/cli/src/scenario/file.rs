@@ -218,6 +218,9 @@ pub(super) struct Attack {
     /// Where the sources are; their family is the attack's.
     #[serde(default)]
     pub(super) sources: Option<Net>,
+    /// Whether a forgery is of IPv6, about the client's flow there.
+    #[serde(default)]
+    pub(super) v6: bool,
     /// How many there are, a power of two. Default: every packet has another.
     #[serde(default)]
     pub(super) count: Option<u64>,
@@ -400,6 +403,9 @@ impl Read {
                 return Err(
                     "attack.sources: needed for udp and syn, and no others: the prefix of the sources".into(),
                 );
+            }
+            if attack.v6 && !attack.is_forgery() {
+                return Err("attack.v6: of forgeries only: others are of their sources' family".into());
             }
         }
         Ok(())
