@@ -206,7 +206,8 @@ fn aimd() {
 #[test]
 fn aimd_counts_a_flow_once_in_a_round() {
     let place = Place::default();
-    let more = "name = \"aimd\"\nparameters = { capacity = 1000, start = 90, step = 0, factor = 0.5, expire = 20 }";
+    let more =
+        "name = \"aimd\"\nparameters = { capacity = 1000, start = 90, step = 0, factor = 0.5, expire = 20 }";
     let mut engine = place.engine(more).unwrap();
     let questions: Vec<Question> = (1..=10).map(question).collect();
     for now_s in [0, 15, 15 + 8, 30, 30 + 8, 45] {
