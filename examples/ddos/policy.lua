@@ -3,7 +3,7 @@
 --   client's network   hosts below 16384 (the client, a TCP transfer, newcomers): the client's rate; its host 4 is declined, as is the rest, which is spoofed;
 --                      by after.lua host 5 is declined, too, and hosts from 32768 on are granted
 --   12.0.0.0/8         those who look legitimate: granted a little each
---   13.0.0.0/8         undecided: they go on asking, which is the attack on the request channel
+--   13.0.0.0/8, 2001:db8:13::/64   undecided: they go on asking, which is the attack on the request channel
 --   14.0.0.0/8         the flow program `web` with little for what opens connections; what they abuse is its cookie's allowance
 --   anybody else       declined
 

@@ -61,6 +61,8 @@ fn the_client_is_served_under_attacks_and_nothing_gets_through() {
          attack = [{ shape = \"syn\", pps = 20000, sources = \"14.0.0.0/8\", count = 16 }, { shape = \"udp\", pps = 20000, sources = \"14.0.0.0/8\", count = 16 }]\n\
          [[phase]]\nname = \"forgery\"\nseconds = 2\n\
          attack = [{ shape = \"forgery\", pps = 20000 }, { shape = \"forgery-behind\", pps = 5000 }]\n\
+         [[phase]]\nname = \"forgery, IPv6\"\nseconds = 2\n\
+         attack = [{ shape = \"forgery\", v6 = true, pps = 20000 }, { shape = \"forgery-behind\", v6 = true, pps = 5000 }]\n\
          [[phase]]\nname = \"change\"\nseconds = 2\nchange = { policy = \"after.lua\", revoke = true }\n\
          [expect]\ngoodput = 0.95\ndeclined = 0\nrequest_s = 10\nchange_ms = 5000\nchange_lost = 0\n",
     );
@@ -73,7 +75,7 @@ fn the_client_is_served_under_attacks_and_nothing_gets_through() {
         lines.iter().find(is_it).unwrap_or_else(|| panic!("{name}: {}", all()))
     };
     let number = |value: &Value| value.as_f64().unwrap_or_default();
-    for name in ["quiet", "requests", "random", "cookies", "forgery", "change"] {
+    for name in ["quiet", "requests", "random", "cookies", "forgery", "forgery, IPv6", "change"] {
         let phase = phase(name);
         assert!(number(&phase["declined"][0]) > 100.0, "{name}: somebody declined sends: {}", all());
         assert_eq!(phase["declined"][1], 0, "{name}: {}", all());
@@ -89,10 +91,12 @@ fn the_client_is_served_under_attacks_and_nothing_gets_through() {
     let requests = phase("requests");
     assert!(number(&requests["front_mpps"]) * 1e6 > 2.0 * number(&requests["client_pps"]), "{}", all());
     assert!(dropped("cookies", "flow-declined") + dropped("cookies", "flow-over-rate") > 1000.0, "{}", all());
-    let counted = |name: &str| number(&phase("forgery")["gatekeeper_s"][name]);
-    assert!(counted("decisions-refused") > 1000.0, "{}", all());
-    let behind = counted("decisions-forged") + counted("decisions-unchecked");
-    assert!(behind > 100.0 && counted("decisions-forged") > 0.0, "{}", all());
+    for forgery in ["forgery", "forgery, IPv6"] {
+        let counted = |name: &str| number(&phase(forgery)["gatekeeper_s"][name]);
+        assert!(counted("decisions-refused") > 1000.0, "{}", all());
+        let behind = counted("decisions-forged") + counted("decisions-unchecked");
+        assert!(behind > 100.0 && counted("decisions-forged") > 0.0, "{}", all());
+    }
     // Who asks is heard, also under a flood.
     for name in ["quiet", "requests"] {
         assert!(number(&phase(name)["newcomers"]["asked"]) >= 6.0, "{}", all());
@@ -104,8 +108,40 @@ fn the_client_is_served_under_attacks_and_nothing_gets_through() {
     let last = lines.last().unwrap();
     assert_eq!((&last["kind"], &last["pass"]), (&"summary".into(), &true.into()), "{}", all());
     assert!(last["checks"].as_array().unwrap().len() >= 20, "{}", all());
-    assert!(folder.read("short.svg").contains("goodput"));
+    let svg = folder.read("short.svg");
+    for chart in ["goodput", "newcomers wait", "What the Gatekeeper drops", "What the Grantor drops"] {
+        assert!(svg.contains(chart), "{chart}");
+    }
     assert!(lines.iter().filter(|line| line["kind"] == "second").count() >= 10, "{}", all());
+}
+
+/// Nothing tells him from the client: what passes of both is the client's rate, and nobody else has less for it.
+#[test]
+fn who_sends_with_the_clients_address_takes_the_clients_rate_and_no_more() {
+    let test = "who_sends_with_the_clients_address_takes_the_clients_rate_and_no_more";
+    let Some(_turn) = turn(test) else { return };
+    if one_cpu() {
+        println!("skipped: {test} (needs two processors)");
+        return;
+    }
+    let folder = folder(
+        "[[phase]]\nname = \"own\"\nseconds = 4\nnewcomers = 3\n\
+         attack = [{ shape = \"udp\", pps = 20000, sources = \"10.6.0.2/32\" }]\n\
+         [expect]\ndeclined = 0\nrequest_s = 10\n",
+    );
+    let ran = folder.run("scenario short.toml --json");
+    let lines = ran.lines();
+    let all = || format!("{}{}", ran.out, ran.err);
+    assert_eq!(ran.code, 0, "{}", all());
+    let phase = lines.iter().find(|line| line["kind"] == "phase").unwrap();
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    // The client's over IPv4 is what he shares; over IPv6 it has all of its own.
+    let goodput = [0, 1].map(|v6: usize| number(&phase["goodput"][v6]));
+    assert!(goodput[0] < 0.7 && goodput[1] >= 0.9, "{goodput:?}: {}", all());
+    // His packets have 46 bytes of IP: of 256 KiB/s 5,699 a second, and what the bucket of a second held when he began.
+    let most = 256.0 * 1024.0 / 46.0;
+    assert!(number(&phase["gatekeeper_drops_s"]["flow-over-rate"]) > 1000.0, "{}", all());
+    assert!(number(&phase["passed_pps"]) < 1.5 * most, "{}", all());
 }
 
 /// Ends what is left of a scenario if the test does not.
@@ -246,6 +282,8 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
     folder.write("count.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/8\", count = 3"));
     folder.write("fewer.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/24\", count = 512"));
     folder.write("sources.toml", attack("shape = \"udp\", pps = 1"));
+    folder.write("family.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/8\", v6 = true"));
+    folder.write("waits.toml", format!("{good}request_s = nan\n"));
     folder.write("policy.toml", format!("{good}change = {{ policy = \"other.lua\" }}\n"));
     let change = |name: &str| {
         format!("[[phase]]\nname = \"{name}\"\nseconds = 2\nchange = {{ policy = \"after.lua\" }}\n")
@@ -270,6 +308,8 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
         ("scenario count.toml", 2, "phase \"a\": attack.count: give a power of two"),
         ("scenario fewer.toml", 2, "phase \"a\": attack.count = 512: 11.0.0.0/24 has fewer addresses"),
         ("scenario sources.toml", 2, "attack.sources"),
+        ("scenario family.toml", 2, "attack.v6: of forgeries only"),
+        ("scenario waits.toml", 2, "phase \"a\": request_s = NaN: give a number"),
         ("scenario policy.toml", 2, "\"other.lua\": it is none of `files`"),
         ("scenario short.toml --phase b", 2, "has no such phase"),
         ("check count.toml", 2, "give a power of two"),

@@ -25,7 +25,7 @@ pub struct GatekeeperSection {
     pub spread: u64,
     /// Flows that each worker has room for, of IPv4 and as many of IPv6: 53 and 83 bytes each. So many are made by packets; what is decided has room for a quarter more, in the same memory.
     pub flows: usize,
-    /// Seconds after which a flow that has asked and sends no more is forgotten; also after a grant or a refusal has expired. 1 to 86,400.
+    /// Seconds after which a flow that has asked and sends no more is forgotten; also after a grant or a refusal has expired. Who has waited for longer asks as a new one. 1 to 86,400.
     pub idle_s: u32,
     /// The bandwidth of the way to the Grantors: `"10 Gbps"`, `"500 Mbps"`, or bits per second.
     pub bandwidth: Bandwidth,

@@ -13,8 +13,8 @@
 --   targets   destinations that are (4096)
 --
 -- How a destination's load is known: every flow that goes on asks for renewal once in three quarters of `expire`. So the sum of the
--- rates that were given in one such round is what is promised now; it takes a round to notice that flows have ended. A flow counts from the second
--- time that it asks, so sources that are made up, each for a packet, cut nobody's rate.
+-- rates that were given in one such round is what is promised now; it takes a round to notice that flows have ended. A flow counts once in a round,
+-- however often it asks, as after a revocation, and from the second in which it does, so sources that are made up, each for a packet, cut nobody's rate.
 -- What it is good for: sharing a destination among flows that do not slow down by themselves, without deciding who is good.
 -- What it does not do: it shares by flow, not by user: who has more addresses gets more. What it measures is what it has granted, not what is
 -- sent: flows that use less than they have hold the others down until the step of the next round.
@@ -39,7 +39,7 @@ end
 
 function decide(q)
 	local flow = q.source .. q.destination
-	local rate, decided = flows:get(flow)
+	local rate, decided, round = flows:get(flow)
 	if rate and q.now >= decided and q.now - decided < ROUND / 2 then
 		return answer(rate) -- asked again before the answer was there: nothing new
 	end
@@ -50,6 +50,9 @@ function decide(q)
 	elseif q.now - began >= ROUND then
 		began, given, before = q.now, 0, given
 	end
+	if rate and round == began then
+		return answer(rate) -- it has been counted in this round
+	end
 	local is_known = rate ~= nil
 	if not rate then
 		rate = START
@@ -58,7 +61,7 @@ function decide(q)
 	else
 		rate = math.min(MOST, rate + STEP)
 	end
-	flows:set(flow, rate, q.now)
+	flows:set(flow, rate, q.now, began)
 	targets:set(q.destination, began, if is_known then given + rate else given, before)
 	return answer(rate)
 end

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  reload:  prepare (reads, loads, checks: nothing has changed) --> commit: engines handed over --> all workers have theirs --> the version rises
-//!  revoke:  "below the next version counts no more" to every Gatekeeper that has asked or probed --> the version rises --> said again and again for 25 s: nobody says that it has come
+//!  revoke:  "below the next version counts no more" to every Gatekeeper that has asked or probed --> the version rises --> said again and again for 26 s: nobody says that it has come
 //! ```
 //!
 //! Where a Gatekeeper knows a later start of ours ([`Voice::hear`]), what is still being revoked is said again, below the version that it is gone on from: what that start has decided is
@@ -35,9 +35,10 @@ const PEERS: usize = 4096;
 const ORDERS: usize = 4 * PEERS;
 /// Questions that are remembered, the last ones.
 const RECORDS: usize = 1024;
-/// How often a revocation is said, and what is between the first two times; it doubles, so that a path that is broken for some seconds keeps none from hearing it.
-const SAID: u32 = 8;
-const PAUSE_NS: u64 = 200_000_000;
+/// How often a revocation is said, and what is between the first two times; it doubles, so that two datagrams may be lost within 100 ms, and a path that is broken for some seconds keeps
+/// none from hearing it.
+const SAID: u32 = 11;
+const PAUSE_NS: u64 = 25_000_000;
 /// How long to wait for workers to take up a policy: longer than a batch may take.
 const PATIENCE: Duration = Duration::from_secs(12);
 

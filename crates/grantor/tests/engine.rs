@@ -208,6 +208,20 @@ fn a_state_made_anew_keeps_what_the_script_keeps() {
     assert_eq!(place.around.counts.shown().rebuilt, 2);
 }
 
+/// There is no time before the first question: what was put in then would be gone by it.
+#[test]
+fn a_map_is_for_decide() {
+    let place = Place::default();
+    for call in ["m:get(1)", "m:set(1, 5)", "m:remove(1)"] {
+        let script = format!(
+            "local m = expiring {{ entries = 8, idle = 60 }}\n{call}\nfunction decide(q) return undecided() end"
+        );
+        let error = place.script(&script, "").map(drop).unwrap_err().to_string();
+        let says = error.contains("a map is for decide");
+        assert!(error.starts_with("test.lua:2: ") && says, "{call}: {error}");
+    }
+}
+
 /// Seven take a little more than their steps each, which all together have; the eighth finds none left.
 #[test]
 fn steps_that_others_have_taken_are_no_fault_of_who_is_asked_behind_them() {

@@ -202,6 +202,21 @@ fn aimd() {
     assert_eq!(granted(&ask(&place, &mut engine, 15 * S, &renewal(1))), Some(150));
 }
 
+/// As after a revocation, where all ask once more.
+#[test]
+fn aimd_counts_a_flow_once_in_a_round() {
+    let place = Place::default();
+    let more =
+        "name = \"aimd\"\nparameters = { capacity = 1000, start = 90, step = 0, factor = 0.5, expire = 20 }";
+    let mut engine = place.engine(more).unwrap();
+    let questions: Vec<Question> = (1..=10).map(question).collect();
+    for now_s in [0, 15, 15 + 8, 30, 30 + 8, 45] {
+        let answers = decide(&mut engine, now_s * S, &questions);
+        let rates: Vec<Option<u32>> = answers.iter().map(granted).collect();
+        assert_eq!(rates, [Some(90); 10], "at {now_s} s");
+    }
+}
+
 #[test]
 fn as_reputation() {
     let place = Place::default();

@@ -8,11 +8,16 @@ use std::process::Command;
 
 pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
-    ("attacks of a million a second: goodput, refusals, requests, revocation", |_| scenario()),
+    ("attacks of a million a second: goodput, refusals, requests, revocation", |_| {
+        played(&scenario("examples/ddos/ddos.toml")?)
+    }),
+    ("attackers who wait: newcomers wait as long as they, and no longer", |_| {
+        waited(&scenario("examples/ddos/patient.toml")?)
+    }),
     ("the scenario's short form, and what it leaves behind", |machine| {
         let lua =
             ["-p", "tidemill-cli", "--features", "lua", "--test", "root_scenario", "--", "--show-output"];
-        let passed = machine.tests(&lua, 3)?;
+        let passed = machine.tests(&lua, 6)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_scenario")))
     }),
     (
@@ -103,46 +108,77 @@ const BOUNDS: [(&str, &str, f64); 10] = [
 ];
 
 /// Its attacks, each a phase.
-const ATTACKS: [&str; 8] = [
+const ATTACKS: [&str; 11] = [
     "random sources",
     "random sources, IPv6",
     "spoofed",
+    "spoofed, IPv6",
     "legitimate-looking",
     "requests",
+    "requests, IPv6",
     "cookies",
     "forged decisions",
+    "forged decisions, IPv6",
     "reload and revocation under attack",
 ];
 
-/// The example at its full rates.
-fn scenario() -> Result<Outcome> {
+/// What newcomers may wait in the scenario's other file, in s: by the arithmetic of priorities, and some time to spare.
+const PATIENT: [(&str, f64); 2] = [("as patient as newcomers", 1.0), ("more patient", 5.0)];
+
+/// What an example says at its full rates.
+fn scenario(file: &str) -> Result<Vec<Value>> {
     if !env::is_root() {
         bail!("a scenario needs root");
     }
     let mut command = Command::new(env::tidemill_with("lua")?);
-    command.current_dir(env::root()).args(["scenario", "examples/ddos/ddos.toml", "--json"]);
+    command.current_dir(env::root()).args(["scenario", file, "--json"]);
     // It fails where a bound is missed, and says which.
     let output = command.output().context("tidemill scenario")?;
     let objects = super::objects(&String::from_utf8_lossy(&output.stdout))?;
     if !objects.iter().any(|object| object["kind"] == "summary") {
         bail!("tidemill scenario: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    played(&objects)
+    Ok(objects)
 }
 
-/// The verdict on what the scenario says: its own bounds, and whether it has those that it is to have.
-fn played(objects: &[Value]) -> Result<Outcome> {
+/// What a scenario has held its phases to.
+fn checks(objects: &[Value]) -> Result<&Vec<Value>> {
     let summary = objects.iter().find(|object| object["kind"] == "summary");
-    let checks = summary.and_then(|summary| summary["checks"].as_array()).context("it has not ended")?;
-    let shown = |check: &Value| {
+    summary.and_then(|summary| summary["checks"].as_array()).context("it has not ended")
+}
+
+/// Those of them, for people.
+fn shown(checks: &[Value], is: &dyn Fn(&Value) -> bool) -> String {
+    let one = |check: &Value| {
         let text = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
         let (value, of) = (number(check, "value"), number(check, "of"));
         format!("{}: {} {value}, at {} {of}", text("phase"), text("what"), text("bound"))
     };
-    let shown_if = |is: &dyn Fn(&Value) -> bool| {
-        let those: Vec<String> = checks.iter().filter(|check| is(check)).map(shown).collect();
-        those.join("; ")
-    };
+    checks.iter().filter(|check| is(check)).map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// The verdict on attackers who wait: the scenario's own bounds, and whether newcomers are held to no more than they should be.
+fn waited(objects: &[Value]) -> Result<Outcome> {
+    let checks = checks(objects)?;
+    let missed = shown(checks, &|check| check["pass"] != true);
+    if !missed.is_empty() {
+        return Ok(Outcome::Fail(missed));
+    }
+    for (phase, most) in PATIENT {
+        let is_held = |check: &&Value| check["phase"] == phase && check["what"] == "request_s";
+        let held = checks.iter().find(is_held).map_or(f64::NAN, |check| number(check, "of"));
+        if held.is_nan() || held > most {
+            bail!("the scenario holds newcomers to {held} s in a phase {phase:?}: {most} is the most");
+        }
+    }
+    let said = shown(checks, &|check| check["what"] == "request_s");
+    Ok(Outcome::Pass(said))
+}
+
+/// The verdict on what the scenario says: its own bounds, and whether it has those that it is to have.
+fn played(objects: &[Value]) -> Result<Outcome> {
+    let checks = checks(objects)?;
+    let shown_if = |is: &dyn Fn(&Value) -> bool| shown(checks, is);
     let missed = shown_if(&|check| check["pass"] != true);
     if !missed.is_empty() {
         return Ok(Outcome::Fail(missed));
@@ -172,16 +208,32 @@ fn played(objects: &[Value]) -> Result<Outcome> {
             }
         }
     }
-    if !has("requests", "request_s") {
-        bail!("the scenario expects nothing of request_s in a phase \"requests\"");
+    for phase in ["requests", "requests, IPv6"] {
+        if !has(phase, "request_s") {
+            bail!("the scenario expects nothing of request_s in a phase {phase:?}");
+        }
+    }
+    for what in ["granted_ms", "revoked_ms"] {
+        let phase = "reload and revocation under attack";
+        if !has(phase, what) {
+            bail!("the scenario expects nothing of {what} in a phase {phase:?}");
+        }
+    }
+    // What is made counts for nothing where it finds no room at the port.
+    let attacked = || objects.iter().filter(|object| object["kind"] == "phase" && object["attacked"] == true);
+    for phase in attacked() {
+        let times = number(phase, "front_mpps") * 1e6 / number(phase, "client_pps");
+        if times.is_nan() || times < 100.0 {
+            let name = &phase["phase"];
+            bail!("in the phase {name} only {times:.0} times the client's packets reached the Gatekeeper");
+        }
     }
     let of = |what: &str| {
         let values = checks.iter().filter(|check| check["what"] == what).map(|check| number(check, "value"));
         let range = |(least, most): (f64, f64), value: f64| (least.min(value), most.max(value));
         values.fold((f64::MAX, f64::MIN), range)
     };
-    let attacked = objects.iter().filter(|object| object["kind"] == "phase" && object["attacked"] == true);
-    let reached = attacked.map(|phase| number(phase, "front_mpps")).fold(f64::MAX, f64::min);
+    let reached = attacked().map(|phase| number(phase, "front_mpps")).fold(f64::MAX, f64::min);
     Ok(Outcome::Pass(format!(
         "goodput at least {:.3} of what is granted under at least {:.2} Mpps, of which {reached:.2} found room at the Gatekeeper's port; granted within {:.2} s; \
          a change within {:.1} ms; none lost",
@@ -253,7 +305,7 @@ fn thirty() -> Result<Outcome> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ATTACKS, BOUNDS, HARMS, Outcome, played, speeds};
+    use super::{ATTACKS, BOUNDS, HARMS, Outcome, PATIENT, played, speeds, waited};
     use serde_json::{Value, json};
 
     fn said(harms: &[&str], place: &str, value: f64) -> Vec<Value> {
@@ -288,7 +340,7 @@ mod tests {
                 })
             })
             .collect();
-        let phase = json!({"kind": "phase", "attacked": true, "front_mpps": 0.5});
+        let phase = json!({"kind": "phase", "attacked": true, "front_mpps": 0.5, "client_pps": 1000.0});
         vec![phase, json!({"kind": "summary", "checks": checks})]
     }
 
@@ -317,5 +369,28 @@ mod tests {
         let flood = |check: &Value| check["phase"] == "requests" && check["what"] == "request_s";
         assert!(why(&|checks| checks.retain(|check| !flood(check))).contains("\"requests\""));
         assert!(played(&good[..1]).is_err());
+        let change = |check: &Value| {
+            check["phase"] == "reload and revocation under attack" && check["what"] == "revoked_ms"
+        };
+        assert!(why(&|checks| checks.retain(|check| !change(check))).contains("revoked_ms in a phase"));
+        let mut few = good.clone();
+        few[0]["front_mpps"] = json!(0.05);
+        assert!(played(&few).is_err_and(|error| error.to_string().contains("only 50 times the client's")));
+    }
+
+    #[test]
+    fn newcomers_are_held_to_what_they_may_wait() {
+        let said = |of: [f64; 2], pass: bool| {
+            let one = |(phase, of): (&str, f64)| {
+                let bound = "most";
+                json!({"phase": phase, "what": "request_s", "value": 0.6, "bound": bound, "of": of, "pass": pass})
+            };
+            let checks: Vec<Value> = PATIENT.iter().map(|(phase, _)| *phase).zip(of).map(one).collect();
+            waited(&[json!({"kind": "summary", "checks": checks})])
+        };
+        assert!(matches!(said([1.0, 5.0], true), Ok(Outcome::Pass(text)) if text.contains("0.6")));
+        assert!(matches!(said([1.0, 5.0], false), Ok(Outcome::Fail(_))));
+        assert!(said([1.0, 6.0], true).is_err());
+        assert!(waited(&[json!({"kind": "summary", "checks": []})]).is_err());
     }
 }

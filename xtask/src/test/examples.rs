@@ -346,10 +346,13 @@ fn bgp() -> Result<()> {
     Ok(())
 }
 
-/// The scenario is a good one. Played it is by `held 9`, and in a short form by the test `root_scenario`.
+/// The scenarios are good ones. Played they are by `held 9`, and in a short form by the test `root_scenario`.
 fn ddos() -> Result<()> {
-    let mut command = Command::new(env::tidemill()?);
-    proc::check(command.current_dir(env::root()).args(["check", "examples/ddos/ddos.toml"]))
+    for file in ["examples/ddos/ddos.toml", "examples/ddos/patient.toml"] {
+        let mut command = Command::new(env::tidemill()?);
+        proc::check(command.current_dir(env::root()).args(["check", file]))?;
+    }
+    Ok(())
 }
 
 /// Each variant that the wire's configuration shows in comments makes a good configuration.

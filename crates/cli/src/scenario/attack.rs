@@ -143,11 +143,11 @@ fn work(
 
 /// The frame for the source whose varying bits are zero.
 fn frame(attack: &Attack, network: &Network, to: [u8; 6], from: [u8; 6]) -> Result<Vec<u8>> {
-    let v6 = attack.sources.is_some_and(|net| net.0.is_ipv6());
-    let (at, v) = (usize::from(v6), usize::from(v6));
+    let v6 = attack.sources.map_or(attack.v6, |net| net.0.is_ipv6());
+    let at = usize::from(v6);
     let (src, dst) = match attack.sources {
         Some(net) => (net.0, network.server[at].host(2)),
-        None => (network.back[0].host(2), network.back[0].host(1)),
+        None => (network.back[at].host(2), network.back[at].host(1)),
     };
     // What takes up the source begins as ones.
     let filler = [0xff; 8];
@@ -156,7 +156,7 @@ fn frame(attack: &Attack, network: &Network, to: [u8; 6], from: [u8; 6]) -> Resu
         Shape::Syn => (Protocol::TCP, vec![0; 20]),
         Shape::Forgery | Shape::ForgeryBehind => (
             Protocol::UDP,
-            [&[0; 8], &forged(network.client[0].host(2), network.server[0].host(2))?[..]].concat(),
+            [&[0; 8], &forged(network.client[at].host(2), network.server[at].host(2))?[..]].concat(),
         ),
     };
     let pseudo = match (src, dst) {
@@ -189,7 +189,7 @@ fn frame(attack: &Attack, network: &Network, to: [u8; 6], from: [u8; 6]) -> Resu
             head.emit(&mut body, &pseudo)?;
         }
     }
-    let mut frame = [&to[..], &from[..], &[[8, 0], [0x86, 0xdd]][v][..]].concat();
+    let mut frame = [&to[..], &from[..], &[[8, 0], [0x86, 0xdd]][at][..]].concat();
     match pseudo {
         Pseudo::V4 { src, dst } => {
             let mut head = vec![0; 20];
@@ -214,10 +214,11 @@ fn forged(client: IpAddr, server: IpAddr) -> Result<Vec<u8>> {
     let mut payload = vec![2, 1, 0, 1];
     payload.extend([now.as_secs() as u32, 1, u32::MAX].map(u32::to_be_bytes).concat());
     payload.extend((now.as_nanos() as u64).to_be_bytes());
-    payload.extend([0, 0, 0, 0]);
+    payload.extend([u8::from(client.is_ipv6()), 0, 0, 0]);
     for address in [client, server] {
-        if let IpAddr::V4(address) = address {
-            payload.extend(address.octets());
+        match address {
+            IpAddr::V4(address) => payload.extend(address.octets()),
+            IpAddr::V6(address) => payload.extend(address.octets()),
         }
     }
     payload.extend(600_u32.to_be_bytes());
@@ -232,6 +233,25 @@ mod tests {
 
     fn attack(text: &str) -> Attack {
         toml::from_str(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Whole datagrams, from the Grantor's address, about the client's flow of their family.
+    #[test]
+    fn forgeries_are_of_both_families() {
+        let network = Network::default();
+        for (at, l4, address_len) in [(0, 34, 4), (1, 54, 16)] {
+            let attack = attack(&format!("shape = \"forgery\"\npps = 1\nv6 = {}", at == 1));
+            let frame = frame(&attack, &network, [2; 6], [4; 6]).unwrap_or_else(|e| panic!("{e}"));
+            let len = usize::from(u16::from_be_bytes([frame[l4 + 4], frame[l4 + 5]]));
+            assert_eq!(len, 8 + 48 + 2 * address_len);
+            assert_eq!(usize::from(frame[l4 + 8 + 24]), at, "the decision's family");
+            let pseudo = match (network.back[at].host(2), network.back[at].host(1)) {
+                (IpAddr::V4(src), IpAddr::V4(dst)) => Pseudo::V4 { src, dst },
+                (IpAddr::V6(src), IpAddr::V6(dst)) => Pseudo::V6 { src, dst },
+                families => panic!("{families:?}"),
+            };
+            assert!(pseudo.is_valid(Protocol::UDP, &frame[l4..l4 + len]));
+        }
     }
 
     /// The program's arithmetic, on the frames that it is given: whatever the source, checksums are right.

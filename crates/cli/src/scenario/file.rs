@@ -189,6 +189,9 @@ pub(super) struct Phase {
     /// Clients that come for the first time, over each family.
     #[serde(default)]
     pub(super) newcomers: u32,
+    /// What these are held to, in place of `expect.request_s`.
+    #[serde(default)]
+    pub(super) request_s: Option<f64>,
     /// Another policy, from the middle of the phase on.
     #[serde(default)]
     pub(super) change: Option<Change>,
@@ -215,6 +218,9 @@ pub(super) struct Attack {
     /// Where the sources are; their family is the attack's.
     #[serde(default)]
     pub(super) sources: Option<Net>,
+    /// Whether a forgery is of IPv6, about the client's flow there.
+    #[serde(default)]
+    pub(super) v6: bool,
     /// How many there are, a power of two. Default: every packet has another.
     #[serde(default)]
     pub(super) count: Option<u64>,
@@ -372,6 +378,9 @@ impl Read {
         if phase.newcomers > 1000 {
             return Err(format!("newcomers = {}: give at most 1000", phase.newcomers));
         }
+        if let Some(of) = phase.request_s.filter(|of| !(of.is_finite() && *of >= 0.0)) {
+            return Err(format!("request_s = {of}: give a number, 0 or more"));
+        }
         if let Some(Change { policy, .. }) = &phase.change {
             self.has_file("change.policy", policy)?;
         }
@@ -394,6 +403,9 @@ impl Read {
                 return Err(
                     "attack.sources: needed for udp and syn, and no others: the prefix of the sources".into(),
                 );
+            }
+            if attack.v6 && !attack.is_forgery() {
+                return Err("attack.v6: of forgeries only: others are of their sources' family".into());
             }
         }
         Ok(())

@@ -54,6 +54,9 @@ pub(super) struct Outcome {
     /// The part of the transfer's rate that arrived.
     pub(super) tcp: Option<[f64; 2]>,
     pub(super) newcomers: Waits,
+    /// What these are held to, in place of what all phases are.
+    #[serde(skip)]
+    pub(super) request_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<Changed>,
     #[serde(flatten)]
@@ -264,6 +267,7 @@ impl Stage<'_> {
             lost,
             tcp: (rate > 0.0).then(|| span.tcp_kib_s.map(|came| significant(came / rate))),
             newcomers: Waits::of(&waits),
+            request_s: phase.request_s,
             change,
             attack_ratio: significant(span.attack_mpps * 1e6 / span.client_pps.max(1.0)),
             attacked: !phase.attack.is_empty(),

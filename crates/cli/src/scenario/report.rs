@@ -7,6 +7,7 @@ use crate::json::{self, significant};
 use crate::plot::{Bar, Curve, Curves, Plot, stack};
 use anyhow::{Context, Result};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A line for a second, or for a phase.
@@ -52,7 +53,7 @@ fn percent(parts: [f64; 2]) -> String {
 }
 
 /// The greatest of these, as `name number`.
-fn most(counts: &std::collections::BTreeMap<String, f64>) -> String {
+fn most(counts: &BTreeMap<String, f64>) -> String {
     let mut all: Vec<_> = counts.iter().collect();
     all.sort_by(|a, b| b.1.total_cmp(a.1));
     let text: Vec<String> = all.iter().take(4).map(|(name, rate)| format!("{name} {rate:.0}/s")).collect();
@@ -174,7 +175,7 @@ impl Reporter {
         Ok(pass)
     }
 
-    /// Curves by the second, and drops by phase.
+    /// Curves by the second; how long newcomers wait, and drops, by phase.
     pub(super) fn draw(&self, path: &Path, outcomes: &[Outcome]) -> Result<()> {
         let end = |span: &Span| span.at_s + span.seconds;
         let curve = |name: &str, of: &dyn Fn(&Span) -> f64| Curve {
@@ -214,19 +215,40 @@ impl Reporter {
                 ],
             ),
         ];
-        let bars = outcomes.iter().flat_map(|outcome| {
-            outcome.span.gatekeeper_drops_s.iter().map(|(reason, rate)| Bar {
-                group: outcome.phase.clone(),
-                series: reason.clone(),
-                value: rate / 1e6,
-                min: rate / 1e6,
-                max: rate / 1e6,
-            })
-        });
-        let title = "What the Gatekeeper drops".into();
-        charts.push(Plot { title, axis: "Mpps".into(), bars: bars.collect() }.sized_svg());
+        for (title, axis, bars) in [
+            ("How long newcomers wait", "ms", waits(outcomes)),
+            ("What the Gatekeeper drops", "Mpps", drops(outcomes, |span| &span.gatekeeper_drops_s)),
+            ("What the Grantor drops", "Mpps", drops(outcomes, |span| &span.grantor_drops_s)),
+        ] {
+            if !bars.is_empty() {
+                charts.push(Plot { title: title.into(), axis: axis.into(), bars }.sized_svg());
+            }
+        }
         crate::files::write(path, stack(&charts).as_bytes()).with_context(|| path.display().to_string())
     }
+}
+
+fn bar(outcome: &Outcome, series: &str, value: f64) -> Bar {
+    Bar { group: outcome.phase.clone(), series: series.to_owned(), value, min: value, max: value }
+}
+
+/// How long newcomers have waited, by phase, in ms. Who waits still has waited for longer than any bar could say.
+fn waits(outcomes: &[Outcome]) -> Vec<Bar> {
+    let bars = |outcome: &Outcome| {
+        let waits = &outcome.newcomers;
+        let all = waits.max_ms.filter(|_| waits.waiting == 0);
+        let half = waits.p50_ms.map(|ms| bar(outcome, "half of them", ms));
+        half.into_iter().chain(all.map(|ms| bar(outcome, "all", ms))).collect::<Vec<_>>()
+    };
+    outcomes.iter().flat_map(bars).collect()
+}
+
+/// Packets dropped a second, by phase and reason, in millions.
+fn drops(outcomes: &[Outcome], of: fn(&Span) -> &BTreeMap<String, f64>) -> Vec<Bar> {
+    let bars = |outcome: &Outcome| {
+        of(&outcome.span).iter().map(|(reason, rate)| bar(outcome, reason, rate / 1e6)).collect::<Vec<_>>()
+    };
+    outcomes.iter().flat_map(bars).collect()
 }
 
 /// Holds phases to what is expected.
@@ -251,7 +273,8 @@ pub(super) fn checks(expect: &Expect, outcomes: &[Outcome]) -> Vec<Check> {
         if waits.asked > 0 {
             // Who waits still has waited for ever.
             let longest = if waits.waiting > 0 { None } else { waits.max_ms };
-            hold("request_s", longest.map_or(f64::INFINITY, |ms| ms / 1000.0), "most", expect.request_s);
+            let most = outcome.request_s.or(expect.request_s);
+            hold("request_s", longest.map_or(f64::INFINITY, |ms| ms / 1000.0), "most", most);
         }
         if let Some(change) = &outcome.change {
             let granted = change.granted_ms.map(|ms| ms.unwrap_or(f64::INFINITY));
@@ -304,11 +327,29 @@ mod tests {
             lost: [0; 2],
             tcp: None,
             newcomers: Waits::of(waits),
+            request_s: None,
             change,
             attack_ratio: 0.0,
             attacked: false,
             span,
         }
+    }
+
+    #[test]
+    fn bars_are_of_waits_and_of_both_sides_drops() {
+        let shown = |bars: Vec<Bar>| -> Vec<String> {
+            bars.iter().map(|bar| format!("{}: {} {}", bar.group, bar.series, bar.value)).collect()
+        };
+        let ms = |ms: u64| Some(ms * 1_000_000);
+        let heard = outcome(&[ms(5), ms(900), ms(7)], None);
+        let mut vain = outcome(&[ms(5), ms(6), None], None);
+        assert_eq!(
+            shown(waits(&[heard.clone(), vain.clone(), outcome(&[], None)])),
+            ["one: half of them 7", "one: all 900", "one: half of them 6"]
+        );
+        assert!(drops(&[heard], |span| &span.grantor_drops_s).is_empty());
+        vain.span.grantor_drops_s.insert("policy-refused".into(), 2e6);
+        assert_eq!(shown(drops(&[vain], |span| &span.grantor_drops_s)), ["one: policy-refused 2"]);
     }
 
     /// Who was not heard fails the bound, and half of them were not heard within any time; what is not measured is not held.
@@ -323,6 +364,13 @@ mod tests {
         let heard = outcome(&[ms(5), ms(900), ms(7)], None);
         assert_eq!((heard.newcomers.p50_ms, heard.newcomers.max_ms), (Some(7.0), Some(900.0)));
         assert_eq!(names(&checks(&expect, &[heard])), [("request_s", Some(0.9), true)]);
+        // A phase may have a bound of its own.
+        for (of, pass) in [(0.8, false), (5.0, true)] {
+            let slow = Outcome { request_s: Some(of), ..outcome(&[ms(900)], None) };
+            assert_eq!(names(&checks(&expect, &[slow])), [("request_s", Some(0.9), pass)]);
+        }
+        let slow = Outcome { request_s: Some(5.0), ..outcome(&[ms(4200)], None) };
+        assert_eq!(names(&checks(&expect, &[slow])), [("request_s", Some(4.2), true)]);
         let vain = outcome(&[ms(5), None, None], Some(changed.clone()));
         assert_eq!((vain.newcomers.waiting, vain.newcomers.p50_ms), (2, None));
         assert_eq!(

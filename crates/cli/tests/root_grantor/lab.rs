@@ -426,6 +426,11 @@ impl Lab {
 
     /// Writes the policy.
     pub(crate) fn policy(&self, text: &str) {
-        std::fs::write(self.folder.path().join("policy.lua"), text).unwrap();
+        self.file("policy.lua", text);
+    }
+
+    /// Writes a file beside it.
+    pub(crate) fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 }

@@ -26,7 +26,7 @@ use net::wait_until;
 use raw::Raw;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -135,7 +135,11 @@ fn a_client_is_granted_and_its_transfer_arrives_while_another_stays_out() {
 fn policies_change_under_traffic_and_nothing_is_lost() {
     let Some(_turn) = turn("policies_change_under_traffic_and_nothing_is_lost") else { return };
     let mut lab = Lab::start(2);
-    for (v6, mut rate) in [(0, 50_000), (1, 51_000)] {
+    // Half a million prefixes: a reload that takes its time.
+    let prefix = |n: u32| format!("{}/28 1\n", Ipv4Addr::from(0x0b00_0000 + 16 * n));
+    lab.file("large.txt", &(0..500_000).map(prefix).collect::<String>());
+    let large = "local large = lpm(\"large.txt\")\nassert(large:prefixes() == 500000)\n";
+    for (v6, mut rate) in [(0, 50_000), (1, 51_500)] {
         let (from, to) = (lab.first.client.udp(at(CLIENT[v6], 0)), lab.server.udp(at(SERVER[v6], 9000)));
         to.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         let done = AtomicBool::new(false);
@@ -175,6 +179,11 @@ fn policies_change_under_traffic_and_nothing_is_lost() {
                 });
                 lab.grantor.ask(&["grantor", "revoke"]);
                 lab.first.becomes(CLIENT[v6], v6, "granted", Some(rate));
+                rate += 500;
+                lab.policy(&(script(rate) + large));
+                lab.grantor.ask(&["grantor", "reload"]);
+                lab.grantor.ask(&["grantor", "revoke"]);
+                lab.first.becomes(CLIENT[v6], v6, "granted", Some(rate));
             };
             // The sender ends whatever happens here.
             let went = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change));
@@ -188,7 +197,7 @@ fn policies_change_under_traffic_and_nothing_is_lost() {
     }
     lab.first.gate.end();
     let said = lab.grantor.end();
-    assert!(said["grantor"]["revocations"].as_u64() >= Some(4), "{said}");
+    assert!(said["grantor"]["revocations"].as_u64() >= Some(6), "{said}");
     assert_eq!(said["grantor"]["fail-safe"].as_u64(), Some(0), "{said}");
 }
 

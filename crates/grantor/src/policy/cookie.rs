@@ -77,7 +77,12 @@ fn ranges(ports: Option<&Parameter>) -> Result<Vec<(u16, u16)>, String> {
     if list.is_empty() || list.len() > RANGES {
         return Err(wrong());
     }
-    let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0);
+    // What the script's patterns take: no sign, and blanks of ASCII only.
+    let port = |text: &str| {
+        let text = text.trim_ascii();
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|port| digits && *port > 0)
+    };
     list.iter()
         .map(|one| {
             let pair = match one {
@@ -142,6 +147,9 @@ mod tests {
             vec![number(65_536.0)],
             vec![number(1.5)],
             vec![Parameter::Text("9-8".into())],
+            vec![Parameter::Text("+8000-+8080".into())],
+            vec![Parameter::Text("+1".into())],
+            vec![Parameter::Text("\u{a0}1".into())],
             vec![number(1.0); 7],
         ] {
             assert!(

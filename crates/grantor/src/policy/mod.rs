@@ -8,7 +8,7 @@
 //! - **Closed off**: the standard libraries are cut down to a list (`prelude.lua`); no files, no clock, no loading of code, no randomness but what
 //!   was handed in; globals and libraries cannot be changed.
 //! - **Held to limits**: memory by the allocator; steps by Luau's interrupt, `steps` for one question on average and for one alone when the batch has
-//!   failed, so some `2 * batch * steps` per batch at most; `time_ms` per batch by the clock, looked at in every step, and as
+//!   failed, so some `2 * batch * steps` per batch at most, and once more for each error or lack of memory; `time_ms` per batch by the clock, looked at in every step, and as
 //!   long again for those behind a question at which it was up, and for this one behind them: only one that takes half of it by itself fails. What works in C between two steps is bounded by the lengths that the prelude
 //!   allows and by the memory: some ten milliseconds at worst.
 //! - **Errors isolated**: a question whose call fails gets the fail-safe, those before and behind it their answers. After a memory error unused

@@ -72,7 +72,6 @@ pub(crate) fn table(
             let same = |map: &Arc<Mutex<Expiring>>| locked(map).take_up(size as usize, idle_ns);
             before = declared.before.iter().find(|(other, map)| other == name && same(map)).cloned();
         }
-        let goes_on = before.is_some();
         // Each map of a state has its own hash.
         let make = || Arc::new(Mutex::new(Expiring::new(size as usize, idle_ns, seed ^ left)));
         let map = before.map_or_else(make, |(_, map)| map);
@@ -80,7 +79,7 @@ pub(crate) fn table(
             known.lock().unwrap_or_else(PoisonError::into_inner).maps.push((name, map.clone()));
         }
         maps.entries.store(left - size, Relaxed);
-        Ok((Some(lua.create_userdata(Map { map, goes_on, meter: maps.clone() })?), None))
+        Ok((Some(lua.create_userdata(Map { map, meter: maps.clone() })?), None))
     };
     native.raw_set("expiring", lua.create_function(expiring)?)?;
     let signed = declared.clone();
@@ -219,10 +218,8 @@ impl UserData for Lpm {
 
 /// An expiring map.
 struct Map {
-    /// Another state may take over what it has.
+    /// Another state may take it up.
     map: Arc<Mutex<Expiring>>,
-    /// It has been another state's.
-    goes_on: bool,
     meter: Arc<Meter>,
 }
 
@@ -231,13 +228,12 @@ fn locked(map: &Mutex<Expiring>) -> MutexGuard<'_, Expiring> {
 }
 
 impl Map {
-    fn locked(&self) -> MutexGuard<'_, Expiring> {
-        locked(&self.map)
-    }
-
-    /// What a script puts into its maps while it loads is for empty ones; and there is no time yet.
-    fn is_closed(&self) -> bool {
-        self.goes_on && self.meter.is_loading()
+    /// The time, and the map. While a script loads there is no time, and what is kept may be another state's.
+    fn opened(&self) -> Result<(u64, MutexGuard<'_, Expiring>)> {
+        if self.meter.is_loading() {
+            return Err(mlua::Error::runtime("a map is for decide: while the script loads use a table"));
+        }
+        Ok((self.meter.now_ns.load(Relaxed), locked(&self.map)))
     }
 }
 
@@ -254,28 +250,26 @@ fn map_key(key: &Value) -> Result<MapKey> {
 impl UserData for Map {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("get", |_, this, key: Value| {
-            let (now_ns, key) = (this.meter.now_ns.load(Relaxed), map_key(&key)?);
-            let values = if this.is_closed() { None } else { this.locked().get(now_ns, &key) };
+            let key = map_key(&key)?;
+            let (now_ns, mut map) = this.opened()?;
+            let values = map.get(now_ns, &key);
             let value = |at: usize| values.map(|values: [f64; VALUES]| values[at]);
             Ok((value(0), value(1), value(2), value(3)))
         });
         type Set = (Value, f64, Option<f64>, Option<f64>, Option<f64>);
         methods.add_method("set", |_, this, (key, a, b, c, d): Set| {
-            let (now_ns, key) = (this.meter.now_ns.load(Relaxed), map_key(&key)?);
+            let key = map_key(&key)?;
             let rest = |value: Option<f64>| value.unwrap_or(0.0);
-            if !this.is_closed() {
-                this.locked().set(now_ns, &key, [a, rest(b), rest(c), rest(d)]);
-            }
+            let (now_ns, mut map) = this.opened()?;
+            map.set(now_ns, &key, [a, rest(b), rest(c), rest(d)]);
             Ok(())
         });
         methods.add_method("remove", |_, this, key: Value| {
             let key = map_key(&key)?;
-            if !this.is_closed() {
-                this.locked().remove(&key);
-            }
+            this.opened()?.1.remove(&key);
             Ok(())
         });
-        methods.add_method("evicted", |_, this, ()| Ok(this.locked().evicted() as f64));
-        methods.add_method("capacity", |_, this, ()| Ok(this.locked().capacity()));
+        methods.add_method("evicted", |_, this, ()| Ok(locked(&this.map).evicted() as f64));
+        methods.add_method("capacity", |_, this, ()| Ok(locked(&this.map).capacity()));
     }
 }

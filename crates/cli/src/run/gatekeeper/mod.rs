@@ -3,6 +3,7 @@
 mod anycast;
 mod api;
 mod offload;
+mod programs;
 
 use super::config::{Config, OTHERS};
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
@@ -12,6 +13,7 @@ use crate::usage;
 use anycast::Standing;
 use anyhow::Result;
 use offload::Below;
+use programs::Wrongs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
@@ -31,6 +33,8 @@ pub(super) struct Gatekeeper {
     interfaces: AtomicU64,
     /// When it was last looked at what is announced while Grantors answer.
     announced_ns: AtomicU64,
+    /// What has been said of flow programs.
+    wrongs: Mutex<Wrongs>,
     /// Whether this run is recorded: what an operator changes of the gate is in no record.
     recorded: bool,
     trouble: Arc<Trouble>,
@@ -151,6 +155,7 @@ fn gatekeeper(
         gate: Mutex::new(gate),
         interfaces: AtomicU64::new(generation),
         announced_ns: AtomicU64::new(0),
+        wrongs: Mutex::default(),
         recorded: record,
         trouble: opening.trouble.clone(),
         workers,
@@ -218,6 +223,8 @@ impl Role for Gatekeeper {
             let mut gate = lock(&self.gate);
             let heard = gate.poll();
             gate.notices().iter().for_each(|notice| self.trouble.note("gatekeeper", &notice.to_string()));
+            let lines = lock(&self.wrongs).lines(now_ns, || programs::counts(&gate.counters()));
+            lines.iter().for_each(|line| self.trouble.note("gatekeeper", line));
             heard
         };
         self.follow_grantors(now_ns);
@@ -255,7 +262,7 @@ impl Role for Gatekeeper {
         api::register(&self, registry);
         registry.event_kind(
             "gatekeeper",
-            "What the gate has to say: Grantors that do not answer, or do again; its offload",
+            "What the gate has to say: Grantors that do not answer, or do again; its offload; its flow programs",
         );
         registry.panel("Gatekeeper", move || {
             let counters = lock(&self.gate).counters();
