@@ -319,7 +319,7 @@ pub(crate) enum ClockChoice {
     Auto,
     /// The wall clock.
     Wall,
-    /// The packets' timestamps: a run gives the same output every time.
+    /// The packets' timestamps: a run gives the same output every time, but for what devices send.
     Capture,
 }
 
