@@ -372,6 +372,20 @@ mod tests {
         }
     }
 
+    /// A terminal would show them as others, or not at all.
+    #[test]
+    fn ports_have_names_that_can_be_shown() {
+        let parsed = |name: &str| {
+            let port = format!("[[port]]\nname = \"{name}\"\nkind = \"null\"\n");
+            Config::parse(&format!("version = 1\nrole = \"router\"\n{port}"), "test").map(drop)
+        };
+        assert!(parsed("l\u{e4}n").is_ok());
+        for name in ["l\\nan", "l\u{202e}an", "l\u{200b}an", " "] {
+            let said = format!("{:#}", parsed(name).unwrap_err());
+            assert!(said.contains("give a name that can be shown"), "{said}");
+        }
+    }
+
     /// Whoever can send to a box must not foresee what it chooses, by whatever clock it goes.
     #[test]
     fn only_runs_that_no_stranger_sends_to_are_repeatable() {
