@@ -27,7 +27,7 @@ pub struct KvcacheSection {
     pub refresh_s: u32,
     /// Milliseconds within which memcached executes what has come to it, where it sends no proof; 100 to 60,000.
     pub settle_ms: u32,
-    /// Milliseconds for which memcached is believed to be the same process after it has said so; 100 to 60,000. So long values may outlive it.
+    /// Milliseconds for which memcached is believed to be the same process, and to accept connections, after it has said so; 100 to `settle_ms`. So long values may outlive it.
     pub lease_ms: u32,
     /// The UDP port, in the clients' name, that questions of ours come from: one that no client uses. After one has, nothing is asked for three times `settle_ms`.
     pub ask_port: u16,

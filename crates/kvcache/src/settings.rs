@@ -95,7 +95,8 @@ impl Settings {
         within("vlan", section.vlan.into(), 0, 4094)?;
         within("refresh_s", section.refresh_s.into(), 0, 86_400)?;
         within("settle_ms", section.settle_ms.into(), 100, 60_000)?;
-        within("lease_ms", section.lease_ms.into(), 100, 60_000)?;
+        // Where memcached accepts no connections it has to be heard that it does, before what they bring counts as executed.
+        within("lease_ms", section.lease_ms.into(), 100, section.settle_ms.into())?;
         within("misses", section.misses.into(), 1, 2)?;
         within("value_max", section.value_max.into(), 1, 1024)?;
         within("connections", section.connections as u64, 1, 1 << 20)?;
@@ -107,6 +108,10 @@ impl Settings {
             within("on_demand.down", down.into(), 1, u64::from(up) - 1)?;
             for (key, ms) in [("on_demand.up_ms", up_ms), ("on_demand.down_ms", down_ms)] {
                 within(key, ms.into(), SAMPLE_MS.into(), 60_000)?;
+                if !ms.is_multiple_of(SAMPLE_MS) {
+                    let what = format!("{ms}: gets are counted by tenths of a second: give hundreds");
+                    return Err(KvcacheError::new(key, what));
+                }
             }
             let threshold = |rate: u32, ms: u32| Threshold {
                 mqps: f64::from(rate) / 1e6,
@@ -272,6 +277,12 @@ mod tests {
                 "on_demand = { up = 5, up_ms = 99, down = 1, down_ms = 100 }",
                 "kvcache.on_demand.up_ms: 99: give 100 to 60000",
             ),
+            (
+                "on_demand = { up = 5, up_ms = 100, down = 1, down_ms = 250 }",
+                "kvcache.on_demand.down_ms: 250: gets are counted by tenths of a second: give hundreds",
+            ),
+            ("lease_ms = 3001", "kvcache.lease_ms: 3001: give 100 to 3000"),
+            ("settle_ms = 300", "kvcache.lease_ms: 1000: give 100 to 300"),
             ("l0 = { entries = 3, ways = 4 }", "kvcache.l0.entries: 3: give 4 to"),
             ("l1 = { entries = 7 }", "kvcache.l1.entries: 7: give 8 to"),
             ("l0 = { entries = 0 }\nl1 = { entries = 0 }", "kvcache.l1.entries: 0, as kvcache.l0.entries is"),

@@ -64,7 +64,7 @@ impl Bridge {
         let [clients, servers] = MIDDLE;
         let config = format!(
             "version = 1\nrole = \"kvcache\"\n[control]\nsocket = \"kv.sock\"\n[kvcache]\naddresses = [\"10.1.0.2\", \"fd01::2\"]\n\
-            allow = [\"10.1.0.0/24\", \"fd01::/64\"]\nsettle_ms = 400\n{section}\n\
+            allow = [\"10.1.0.0/24\", \"fd01::/64\"]\nsettle_ms = 400\nlease_ms = 400\n{section}\n\
             [[port]]\nname = \"clients\"\n{port}\ninterface = \"{clients}\"\n\
             [[port]]\nname = \"servers\"\n{port}\ninterface = \"{servers}\"\n"
         );
