@@ -35,7 +35,7 @@ pub mod ondemand;
 pub mod power;
 pub mod queries;
 
-pub use engine::{Load, Outcome, simulate};
+pub use engine::{Gaps, Load, Outcome, simulate};
 pub use queries::{Ask, Place, Query};
 
 /// Where the addresses of free chunks lie (4.4).
