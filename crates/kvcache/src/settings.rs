@@ -42,6 +42,26 @@ pub struct Settings {
     l1: Shape,
 }
 
+/// Bytes that a followed connection takes, with what it may have under way.
+const CONNECTION_BYTES: usize = 5000;
+/// Bytes for each slot: its state, and an end that may wait for it.
+const SLOT_BYTES: usize = 32;
+
+/// What a configuration's memory is for, by key, bytes; all workers share it.
+pub fn table_bytes(section: &KvcacheSection) -> [(&'static str, f64); 5] {
+    let (l0, l1) = (&section.l0, &section.l1);
+    let mib = if l1.entries == 0 { 0 } else { l1.memory_mib };
+    let l0_entry = Tier::bytes_per_entry(l0.ways) + l0.chunk;
+    let of = |count: usize, bytes: usize| count as f64 * bytes as f64;
+    [
+        ("kvcache.l0.entries", of(l0.entries, l0_entry)),
+        ("kvcache.l1.entries", of(l1.entries, Tier::bytes_per_entry(l1.ways))),
+        ("kvcache.l1.memory_mib", of(mib, 1 << 20)),
+        ("kvcache.connections", of(section.connections, CONNECTION_BYTES)),
+        ("kvcache.slots", of(section.slots.next_power_of_two(), SLOT_BYTES)),
+    ]
+}
+
 /// Chunks of a size that 32-bit numbers name.
 const CHUNKS_MAX: usize = 1 << 31;
 
