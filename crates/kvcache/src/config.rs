@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A bridge of two ports in front of a memcached, that answers gets over UDP from two tiers of memory.
+/// A bridge of two ports in front of a memcached, that answers gets over UDP (text, one key) from two tiers of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KvcacheSection {
