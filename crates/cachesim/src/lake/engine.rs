@@ -441,7 +441,7 @@ mod tests {
             let variance = us.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / us.len() as f64;
             assert!((mean / 18.969 - 1.0).abs() < 0.02, "{gaps:?}: {mean} us");
             assert!((variance.sqrt() / mean - spread).abs() < 0.04, "{gaps:?}: {variance}");
-            assert_eq!(gaps.name().parse(), Ok(gaps));
+            assert_eq!(gaps.name().parse::<Gaps>(), Ok(gaps));
         }
         assert!("uneven".parse::<Gaps>().is_err());
     }
