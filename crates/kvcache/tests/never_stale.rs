@@ -667,7 +667,7 @@ fn a_controller_that_flaps_falsifies_nothing() {
         resting += world.cache.counters().get(Counter::Resting);
     }
     println!("{hits} hits, {shifts} shifts, {resting} gets while memcached answered");
-    assert!(hits > 300 && shifts > 300 && resting > 1000, "{hits}, {shifts}, {resting}");
+    assert!(hits > 150 && shifts > 300 && resting > 1000, "{hits}, {shifts}, {resting}");
 }
 
 /// The same where the host decides, and says so at any moment, also that nothing has changed: worse than any controller.
@@ -690,7 +690,7 @@ fn a_host_that_flaps_falsifies_nothing() {
         resting += world.cache.counters().get(Counter::Resting);
     }
     println!("{hits} hits, {shifts} shifts, {resting} gets while memcached answered");
-    assert!(hits > 300 && shifts > 1000 && resting > 1000, "{hits}, {shifts}, {resting}");
+    assert!(hits > 150 && shifts > 1000 && resting > 1000, "{hits}, {shifts}, {resting}");
 }
 
 #[test]
