@@ -5,7 +5,9 @@
 //! chunks, is not kept. Keys lie in the hash table, not in chunks; the table is assumed to have room for all.
 
 use crate::Key;
+use crate::log::{Log, Op, Request};
 use crate::policy::nodes::{Nodes, Queue};
+use crate::run::Counts;
 
 /// The sizes of chunks, bytes (Table 3.6).
 pub const CHUNK_BYTES: [u32; 6] = [64, 128, 256, 512, 1024, 2048];
@@ -30,6 +32,11 @@ impl Chunks {
     /// A type by its letter.
     pub fn named(letter: &str) -> Option<Self> {
         Self::TYPES.iter().find(|(name, _)| *name == letter).map(|(_, chunks)| *chunks)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.iter().sum()
     }
 
     /// How much memory they are, bytes.
@@ -59,13 +66,15 @@ pub struct Slab {
     policy: SlabPolicy,
     nodes: Nodes,
     queues: [Queue; 6],
+    /// Keys that had to go for others.
+    evictions: u64,
 }
 
 impl Slab {
     /// For keys below `keys`.
     pub fn new(keys: usize, chunks: Chunks, policy: SlabPolicy) -> Self {
         let queues = [1, 2, 3, 4, 5, 6].map(Queue::new);
-        Slab { chunks, policy, nodes: Nodes::new(keys), queues }
+        Slab { chunks, policy, nodes: Nodes::new(keys), queues, evictions: 0 }
     }
 
     /// Whether the key is kept, with a value of whatever size; if it is, this is a use of it.
@@ -90,6 +99,7 @@ impl Slab {
         let queue = &mut self.queues[class];
         if queue.len() == self.chunks.0[class] {
             self.nodes.pop(queue);
+            self.evictions += 1;
         }
         self.nodes.push(queue, key);
         true
@@ -100,6 +110,45 @@ impl Slab {
         let Some(class) = self.class_of(key) else { return false };
         self.nodes.unlink(&mut self.queues[class], key);
         true
+    }
+
+    /// Runs a log through the cache; the first `warm` requests are not counted. A get or a set of a key that is not kept brings it in, a change of its value in place, of which
+    /// logs do not tell the new size, and a delete let go of it.
+    pub fn run(&mut self, log: &Log, warm: usize) -> Counts {
+        let (before, counted) = log.requests().split_at(warm.min(log.requests().len()));
+        self.pass(before);
+        self.pass(counted)
+    }
+
+    fn pass(&mut self, requests: &[Request]) -> Counts {
+        let (mut counts, before) = (Counts::default(), self.evictions);
+        for request in requests {
+            let (key, bytes) = (request.key, request.value_bytes());
+            match request.op() {
+                Op::Get => {
+                    counts.gets += 1;
+                    if self.get(key) {
+                        counts.hits += 1;
+                    } else {
+                        self.put(key, bytes);
+                    }
+                }
+                Op::Set => {
+                    counts.writes += 1;
+                    self.put(key, bytes);
+                }
+                Op::Change => {
+                    counts.writes += 1;
+                    self.remove(key);
+                }
+                Op::Delete => {
+                    counts.deletes += 1;
+                    self.remove(key);
+                }
+            }
+        }
+        counts.evictions = self.evictions - before;
+        counts
     }
 
     /// Chunks in use, by size.

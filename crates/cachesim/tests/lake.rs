@@ -4,15 +4,15 @@
 use tidemill_cachesim::lake::ondemand::{OnDemand, Side, Threshold};
 use tidemill_cachesim::lake::power::{CROSSING_MQPS, Power};
 use tidemill_cachesim::lake::queries::{SHARED_ENTRIES, drawn, found};
-use tidemill_cachesim::lake::{Ask, Config, FreeList, Load, Outcome, Place, Query, Variant, simulate};
+use tidemill_cachesim::lake::{Ask, Config, FreeList, Gaps, Load, Outcome, Place, Query, Variant, simulate};
 use tidemill_cachesim::log::KeyInfo;
 use tidemill_cachesim::model::Alias;
 use tidemill_cachesim::random::Random;
 use tidemill_cachesim::{Log, Op, Request};
 
-const FLOOD: Load = Load { offered_mqps: 100.0, random: false, seed: 1 };
+const FLOOD: Load = Load { offered_mqps: 100.0, gaps: Gaps::Even, seed: 1 };
 /// 10 kqps, at which the paper measured latencies.
-const LONE: Load = Load { offered_mqps: 0.01, random: false, seed: 1 };
+const LONE: Load = Load { offered_mqps: 0.01, gaps: Gaps::Even, seed: 1 };
 
 fn gets(config: &Config, on_chip: f64, dram: f64, load: Load, count: usize) -> Outcome {
     simulate(config, load, &drawn(count, on_chip, dram, 7).unwrap()).unwrap()
@@ -38,7 +38,8 @@ fn every_query_is_answered_or_counted_as_lost() {
             host_queue: pick(&[1.0, 1024.0]) as usize,
             ..Config::default()
         };
-        let load = Load { offered_mqps: pick(&[0.01, 1.0, 100.0]), random: case % 2 == 0, seed: case as u64 };
+        let gaps = [Gaps::Random, Gaps::Even, Gaps::Etc][case % 3];
+        let load = Load { offered_mqps: pick(&[0.01, 1.0, 100.0]), gaps, seed: case as u64 };
         let asks = [Ask::Get, Ask::Get, Ask::Set, Ask::Delete];
         let places = [Place::OnChip, Place::Dram, Place::Nowhere];
         let mut query =
@@ -150,7 +151,7 @@ fn more_of_everything_is_no_worse() {
         (0..=6).map(|n| rate(&Config { dram_busy_ns: f64::from(90 - 15 * n), ..base }, 0.0)).collect(),
     );
     let late = |offered_mqps| {
-        let load = Load { offered_mqps, random: true, seed: 3 };
+        let load = Load { offered_mqps, gaps: Gaps::Random, seed: 3 };
         gets(&base, 0.5, 0.5, load, 20_000).mean_us
     };
     let late = [0.01, 1.0, 4.0, 8.0].map(late);
@@ -159,7 +160,7 @@ fn more_of_everything_is_no_worse() {
 
 #[test]
 fn runs_differ_by_their_seed_alone() {
-    let load = Load { offered_mqps: 5.0, random: true, seed: 1 };
+    let load = Load { offered_mqps: 5.0, gaps: Gaps::Random, seed: 1 };
     let one = gets(&Config::default(), 0.5, 0.4, load, 5000);
     assert_eq!(one, gets(&Config::default(), 0.5, 0.4, load, 5000));
     assert_ne!(one.mean_us, gets(&Config::default(), 0.5, 0.4, Load { seed: 2, ..load }, 5000).mean_us);

@@ -183,6 +183,19 @@ fn a_slab_is_a_small_cache_for_each_size() {
 }
 
 #[test]
+fn a_slab_of_one_size_counts_as_a_cache_does() {
+    let of = |(op, key): (Op, u32)| Request::new(if op == Op::Change { Op::Get } else { op }, key, 1);
+    let log = Log::new(requests(78, 30, 50_000).into_iter().map(of).collect(), keys(KEYS)).unwrap();
+    for (policy, plain) in [(SlabPolicy::Lru, Policy::Lru), (SlabPolicy::Fifo, Policy::Fifo)] {
+        let mut slab = Slab::new(KEYS as usize, Chunks([30, 0, 0, 0, 0, 0]), policy);
+        let run = Run { policy: plain, ways: Ways::Full, capacity: 30, hash: HashName::Crc32, seed: 4 };
+        let counts = run.run(&log, 10_000).unwrap();
+        assert!(counts.evictions > 0);
+        assert_eq!(slab.run(&log, 10_000), counts, "{plain}");
+    }
+}
+
+#[test]
 fn passes_count_what_caches_say() {
     let requests: Vec<Request> =
         requests(77, 30, 50_000).into_iter().map(|(op, key)| Request::new(op, key, 1)).collect();

@@ -55,6 +55,24 @@ fn a_log_is_run_through_all_that_is_listed() {
 }
 
 #[test]
+fn slabs_keep_what_they_have_chunks_for() {
+    let folder = Folder::new();
+    log(&folder);
+    let lines = folder.ok("sim kv --log a.csv --slab A,C --policy lru,fifo --json").json();
+    let of = |line: &Value| (line["config"]["policy"].to_string(), line["config"]["slab"].to_string());
+    let all: std::collections::BTreeSet<_> = lines.iter().map(of).collect();
+    assert_eq!((lines.len(), all.len()), (4, 4), "{lines:?}");
+    assert!(lines.iter().all(|line| line["hits"] == 891 && line["evictions"] == 0), "{lines:?}");
+    // C has no chunk above 256 bytes.
+    folder.write("a.csv", folder.read("a.csv").replace(",100,", ",300,"));
+    let lines = folder.ok("sim kv --log a.csv --slab A,C --json").json();
+    let hits: Vec<u64> = lines.iter().map(|line| line["hits"].as_u64().unwrap()).collect();
+    assert_eq!(hits, [891, 0]);
+    let text = folder.ok("sim kv --log a.csv --slab C --warm 50").out;
+    assert!(text.contains("slab") && text.contains("100.00"), "{text}");
+}
+
+#[test]
 fn a_sweep_goes_on_where_it_was_killed() {
     let folder = Folder::new();
     log(&folder);
@@ -112,6 +130,9 @@ fn wrong_words_get_a_line() {
         ("sim kv --log a.csv --policy best", 2, "no such policy: use fifo"),
         ("sim kv --log a.csv --ways 17", 2, "use 1 to 16, or full"),
         ("sim kv --log a.csv --ways 8 --entries 7", 2, "7 entries in sets of 8"),
+        ("sim kv --log a.csv --slab F", 2, "F: no such type of slab: use A to E"),
+        ("sim kv --log a.csv --slab A --policy sieve", 2, "--policy sieve: chunks go by lru or fifo"),
+        ("sim kv --log a.csv --slab A --entries 7", 2, "--entries"),
         ("sim kv --model abc", 2, "no such model: use usr"),
         ("sim kv --model usr --exponent=-1", 2, "--exponent -1: give 0 to 10"),
         ("sim kv --log a.csv --entries 0", 2, "give 1 to 2^30"),

@@ -37,14 +37,17 @@ fn configurations_are_the_product_of_the_lists() {
     }
     assert_eq!(folder.ok(&format!("{line} --jobs 1")).json(), lines, "the same on one thread");
 
-    let random = |seed: u32| {
-        let line = format!(
-            "sim lake --on-chip 30 --dram 60 --offered 5 --random --queries 5000 --seed {seed} --json"
-        );
-        folder.ok(&line).json()
+    let with = |gaps: &str, seed: u32| {
+        let line = "sim lake --on-chip 30 --dram 60 --offered 5 --queries 5000 --json";
+        folder.ok(&format!("{line} --gaps {gaps} --seed {seed}")).json()
     };
-    assert_eq!(random(1), random(1));
-    assert_ne!(random(1)[0]["mean_us"], random(2)[0]["mean_us"]);
+    for gaps in ["random", "etc"] {
+        let lines = with(gaps, 1);
+        assert_eq!(lines, with(gaps, 1));
+        assert_eq!(lines[0]["config"]["gaps"], gaps);
+        assert_ne!(lines[0]["mean_us"], with(gaps, 2)[0]["mean_us"]);
+    }
+    assert_ne!(with("random", 1)[0]["mean_us"], with("etc", 1)[0]["mean_us"]);
 
     let text = folder.ok("sim lake --variant dram --on-chip 0 --dram 100 --queries 5000").out;
     assert!(text.contains("variant") && text.contains("dram"), "{text}");
@@ -78,6 +81,7 @@ fn wrong_words_get_a_line() {
         ("sim lake --clock-mhz 0", 2, "clock (MHz) is 0: use 1 to 10000"),
         ("sim lake --clock-mhz nan", 2, "clock (MHz) is NaN"),
         ("sim lake --offered 0", 2, "offered (M/s) is 0"),
+        ("sim lake --gaps odd", 2, "odd: no such gaps: use even, random or etc"),
         ("sim lake --variant l2", 2, "no such variant: use full"),
         ("sim lake --variant dram", 2, "it has no shared cache: give --on-chip 0 --dram 100"),
         ("sim lake --variant bram --on-chip 90 --dram 10", 2, "it has no DRAM"),

@@ -100,6 +100,8 @@ pub struct Cache {
     board: Board,
     /// A client has used our port: until then answers to it may be his.
     mute_until_ns: u64,
+    /// It has seen a frame.
+    is_begun: bool,
     /// Of the last packet that may be cut on its way.
     number: u16,
     made: Vec<u8>,
@@ -130,6 +132,7 @@ impl Cache {
             counters: Counters::default(),
             board,
             mute_until_ns: 0,
+            is_begun: false,
             number: drawn(6) as u16,
             made: Vec::with_capacity(2048),
             text: Vec::with_capacity(2048),
@@ -190,6 +193,11 @@ impl Cache {
     pub fn frame(&mut self, side: Side, frame: &[u8], is_one: bool, room: usize, now_ns: u64) -> Fate {
         self.gate.turn(now_ns);
         self.turn(now_ns);
+        if !self.is_begun {
+            // What came before may wait in memcached, and nobody here has seen it.
+            self.is_begun = true;
+            self.gate.shut(now_ns);
+        }
         let port = self.settings.port;
         match (side, find(frame, is_one)) {
             (Side::Clients, Found::Anything) => self.void(now_ns),
@@ -417,6 +425,11 @@ impl Cache {
         let number = Number { client, number: header.id.into(), kind: 0 };
         let Some(miss) = self.misses.take(number, now_ns) else { return Fate::Pass };
         let Noted { hash, version } = miss.kept;
+        if !is_value && !miss.key.is_empty() {
+            // It has ended, or memcached has evicted it: what was asked to let memcached know that it is used tells that.
+            self.tiers.forget(hash, miss.key);
+            return Fate::Pass;
+        }
         let (Some(version), true) = (version, is_value) else { return Fate::Pass };
         let Item::Value(value, len) = reply::next(text) else {
             self.counters.one(Counter::FillOdd);
@@ -475,10 +488,15 @@ impl Cache {
             return self.gate.told(doubt, flush_ns, now_ns);
         }
         if text.starts_with(b"STAT pid ") {
-            if let Some(heard) = self.server.heard(header.id, text) {
+            if let Some(heard) = self.server.heard(header.id, text, now_ns) {
                 if heard.is_other {
                     self.counters.one(Counter::Restarts);
                     self.gate.reborn();
+                }
+                // A memcached that has stood executes now what it was believed to have.
+                if heard.silent_ns + self.server.every_ns() > self.settings.settle_ns {
+                    self.counters.one(Counter::Silent);
+                    self.gate.shut(now_ns);
                 }
                 self.counters.one(Counter::Heard);
                 self.gate.alive(heard.asked_ns, self.settings.lease_ns);

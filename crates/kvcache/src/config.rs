@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A bridge of two ports in front of a memcached, that answers gets over UDP from two tiers of memory.
+/// A bridge of two ports in front of a memcached, that answers gets over UDP (text, one key) from two tiers of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KvcacheSection {
@@ -27,7 +27,7 @@ pub struct KvcacheSection {
     pub refresh_s: u32,
     /// Milliseconds within which memcached executes what has come to it, where it sends no proof; 100 to 60,000.
     pub settle_ms: u32,
-    /// Milliseconds for which memcached is believed to be the same process after it has said so; 100 to 60,000. So long values may outlive it.
+    /// Milliseconds for which memcached is believed to be the same process, and to accept connections, after it has said so; 100 to `settle_ms`. So long values may outlive it.
     pub lease_ms: u32,
     /// The UDP port, in the clients' name, that questions of ours come from: one that no client uses. After one has, nothing is asked for three times `settle_ms`.
     pub ask_port: u16,

@@ -42,6 +42,7 @@ tidemill_graph::counters! {
     Doubts = "checks-flush": "questions to memcached what flush waits: after all that was not read, and after flushes for later",
     Heard = "checks-heard": "questions whether it is the same that were answered",
     Behind = "checks-behind": "answers of memcached by which connections wait to be accepted, or have waited until just now: nothing is answered for kvcache.settle_ms",
+    Silent = "checks-silent": "answers of memcached after none for about kvcache.settle_ms: it may have stood, and nothing is answered for as long again",
     Restarts = "restarts": "times that it was another, or that our clock had stood",
     AskPortUsed = "ask-port-used": "requests of clients from kvcache.ask_port: nothing is asked for three times kvcache.settle_ms; give another",
     EndsFull = "ends-full": "times that more mutations without proof were under way than kvcache.slots: everything made void",

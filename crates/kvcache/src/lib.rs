@@ -37,4 +37,4 @@ pub use counters::{Counter, Counters};
 pub use error::KvcacheError;
 pub use hot::HotKey;
 pub use node::graph;
-pub use settings::Settings;
+pub use settings::{Settings, table_bytes};

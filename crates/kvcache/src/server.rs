@@ -10,6 +10,8 @@ pub(crate) struct Heard {
     pub(crate) asked_ns: u64,
     /// It is not the process that it was.
     pub(crate) is_other: bool,
+    /// For so long it has answered nothing that it was asked.
+    pub(crate) silent_ns: u64,
 }
 
 /// What was asked.
@@ -51,6 +53,8 @@ pub(crate) struct Server {
     asked: [Option<(u16, u64, About)>; QUESTIONS],
     number: u16,
     known: Option<Known>,
+    /// Since when it is asked, and has answered nothing.
+    silent_since_ns: Option<u64>,
     /// By its last word it accepts no connections.
     is_full: bool,
     /// How often it has stopped to accept some.
@@ -67,9 +71,15 @@ impl Server {
             asked: [None; QUESTIONS],
             number: 0,
             known: None,
+            silent_since_ns: None,
             is_full: false,
             stops: None,
         }
+    }
+
+    /// Between two questions, where there are gets.
+    pub(crate) fn every_ns(&self) -> u64 {
+        self.every_ns
     }
 
     /// Whether it is time to ask.
@@ -81,6 +91,7 @@ impl Server {
     /// A question is made: the number of its request.
     pub(crate) fn ask(&mut self, now_ns: u64) -> u16 {
         self.next_ns = now_ns.saturating_add(self.every_ns);
+        self.silent_since_ns = self.silent_since_ns.or(Some(now_ns));
         self.note(now_ns, About::Process)
     }
 
@@ -115,8 +126,8 @@ impl Server {
         Some((doubt, flush_ns))
     }
 
-    /// An answer to the question of this number, if that was one of the last.
-    pub(crate) fn heard(&mut self, number: u16, text: &[u8]) -> Option<Heard> {
+    /// An answer to the question of this number that comes now, if that was one of the last.
+    pub(crate) fn heard(&mut self, number: u16, text: &[u8], now_ns: u64) -> Option<Heard> {
         let place = &mut self.asked[usize::from(number) % QUESTIONS];
         let (_, asked_ns, _) =
             place.take_if(|(asked, _, about)| *asked == number && *about == About::Process)?;
@@ -134,7 +145,8 @@ impl Server {
             (known.pid, known.began_s) != (pid, began_s) || age_s.abs_diff(expected_s) > LATE_S
         });
         self.known = Some(Known { pid, began_s, age_s, at_ns: asked_ns });
-        Some(Heard { asked_ns, is_other })
+        let silent_ns = self.silent_since_ns.take().map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        Some(Heard { asked_ns, is_other, silent_ns })
     }
 
     /// Whether connections wait to be accepted, or have waited until just now, by a datagram of an answer: it may be any of them that tells.
@@ -171,10 +183,10 @@ mod tests {
             let number = server.ask(now_ns);
             assert!(!server.wants(now_ns + S / 8) && server.wants(now_ns + S / 4));
             let text = format!("STAT pid {pid}\r\nSTAT uptime {age_s}\r\nSTAT time {}\r\n", began_s + age_s);
-            assert_eq!(server.heard(number.wrapping_add(1), text.as_bytes()), None);
-            let heard = server.heard(number, text.as_bytes()).unwrap();
-            assert_eq!(heard.asked_ns, now_ns);
-            assert_eq!(server.heard(number, text.as_bytes()), None, "twice");
+            assert_eq!(server.heard(number.wrapping_add(1), text.as_bytes(), now_ns), None);
+            let heard = server.heard(number, text.as_bytes(), now_ns + 7).unwrap();
+            assert_eq!((heard.asked_ns, heard.silent_ns), (now_ns, 7));
+            assert_eq!(server.heard(number, text.as_bytes(), now_ns), None, "twice");
             heard.is_other
         };
         assert!(!told(0, 7, 100, 900) && !told(10 * S, 7, 109, 900) && !told(11 * S, 7, 111, 900));
@@ -183,7 +195,19 @@ mod tests {
         assert!(!told(15 * S, 8, 2, 1013) && told(65 * S, 8, 40, 1013), "its clock has stood");
         assert!(!told(66 * S, 8, 43, 1013) && told(67 * S, 8, 3644, 1013), "ours has");
         let number = server.ask(70 * S);
-        assert_eq!(server.heard(number, b"STAT pid x\r\n"), None);
+        assert_eq!(server.heard(number, b"STAT pid x\r\n", 70 * S), None);
+    }
+
+    #[test]
+    fn silence_counts_from_the_first_question_without_an_answer() {
+        let mut server = Server::new(S);
+        let text = b"STAT pid 7\r\nSTAT uptime 1000\r\nSTAT time 5000\r\n";
+        let mut silent = |asks: &[u64], now_ns: u64| {
+            let number = asks.iter().fold(0, |_, &at_ns| server.ask(at_ns));
+            server.heard(number, text, now_ns).unwrap().silent_ns
+        };
+        assert_eq!(silent(&[10 * S, 11 * S, 12 * S], 12 * S + 5), 2 * S + 5);
+        assert_eq!(silent(&[13 * S], 13 * S + 5), 5, "nobody asked in between");
     }
 
     #[test]
@@ -191,16 +215,13 @@ mod tests {
         let mut server = Server::new(S);
         assert!(!server.may_tell(0), "its clock is not known");
         let number = server.ask(10 * S);
-        assert!(server.heard(number, b"STAT pid 7\r\nSTAT uptime 1000\r\nSTAT time 5000\r\n").is_some());
+        let process = b"STAT pid 7\r\nSTAT uptime 1000\r\nSTAT time 5000\r\n";
+        assert!(server.heard(number, process, 10 * S).is_some());
         let mut told = |text: &str| {
             assert!(server.may_tell(12 * S));
             let number = server.ask_flush(5, 11 * S);
             assert!(!server.may_tell(11 * S + S / 20));
-            assert_eq!(
-                server.heard(number, b"STAT pid 7\r\nSTAT uptime 1000\r\nSTAT time 5000\r\n"),
-                None,
-                "no answer to that"
-            );
+            assert_eq!(server.heard(number, process, 11 * S), None, "no answer to that");
             assert_eq!(server.flush(number.wrapping_add(1), text.as_bytes()), None);
             let told = server.flush(number, text.as_bytes());
             assert_eq!(server.flush(number, text.as_bytes()), None, "twice");

@@ -42,6 +42,26 @@ pub struct Settings {
     l1: Shape,
 }
 
+/// Bytes that a followed connection takes, with what it may have under way.
+const CONNECTION_BYTES: usize = 5000;
+/// Bytes for each slot: its state, and an end that may wait for it.
+const SLOT_BYTES: usize = 32;
+
+/// What a configuration's memory is for, by key, bytes; all workers share it.
+pub fn table_bytes(section: &KvcacheSection) -> [(&'static str, f64); 5] {
+    let (l0, l1) = (&section.l0, &section.l1);
+    let mib = if l1.entries == 0 { 0 } else { l1.memory_mib };
+    let l0_entry = Tier::bytes_per_entry(l0.ways) + l0.chunk;
+    let of = |count: usize, bytes: usize| count as f64 * bytes as f64;
+    [
+        ("kvcache.l0.entries", of(l0.entries, l0_entry)),
+        ("kvcache.l1.entries", of(l1.entries, Tier::bytes_per_entry(l1.ways))),
+        ("kvcache.l1.memory_mib", of(mib, 1 << 20)),
+        ("kvcache.connections", of(section.connections, CONNECTION_BYTES)),
+        ("kvcache.slots", of(section.slots.next_power_of_two(), SLOT_BYTES)),
+    ]
+}
+
 /// Chunks of a size that 32-bit numbers name.
 const CHUNKS_MAX: usize = 1 << 31;
 
@@ -95,7 +115,8 @@ impl Settings {
         within("vlan", section.vlan.into(), 0, 4094)?;
         within("refresh_s", section.refresh_s.into(), 0, 86_400)?;
         within("settle_ms", section.settle_ms.into(), 100, 60_000)?;
-        within("lease_ms", section.lease_ms.into(), 100, 60_000)?;
+        // Where memcached accepts no connections it has to be heard that it does, before what they bring counts as executed.
+        within("lease_ms", section.lease_ms.into(), 100, section.settle_ms.into())?;
         within("misses", section.misses.into(), 1, 2)?;
         within("value_max", section.value_max.into(), 1, 1024)?;
         within("connections", section.connections as u64, 1, 1 << 20)?;
@@ -107,6 +128,10 @@ impl Settings {
             within("on_demand.down", down.into(), 1, u64::from(up) - 1)?;
             for (key, ms) in [("on_demand.up_ms", up_ms), ("on_demand.down_ms", down_ms)] {
                 within(key, ms.into(), SAMPLE_MS.into(), 60_000)?;
+                if !ms.is_multiple_of(SAMPLE_MS) {
+                    let what = format!("{ms}: gets are counted by tenths of a second: give hundreds");
+                    return Err(KvcacheError::new(key, what));
+                }
             }
             let threshold = |rate: u32, ms: u32| Threshold {
                 mqps: f64::from(rate) / 1e6,
@@ -272,6 +297,12 @@ mod tests {
                 "on_demand = { up = 5, up_ms = 99, down = 1, down_ms = 100 }",
                 "kvcache.on_demand.up_ms: 99: give 100 to 60000",
             ),
+            (
+                "on_demand = { up = 5, up_ms = 100, down = 1, down_ms = 250 }",
+                "kvcache.on_demand.down_ms: 250: gets are counted by tenths of a second: give hundreds",
+            ),
+            ("lease_ms = 3001", "kvcache.lease_ms: 3001: give 100 to 3000"),
+            ("settle_ms = 300", "kvcache.lease_ms: 1000: give 100 to 300"),
             ("l0 = { entries = 3, ways = 4 }", "kvcache.l0.entries: 3: give 4 to"),
             ("l1 = { entries = 7 }", "kvcache.l1.entries: 7: give 8 to"),
             ("l0 = { entries = 0 }\nl1 = { entries = 0 }", "kvcache.l1.entries: 0, as kvcache.l0.entries is"),

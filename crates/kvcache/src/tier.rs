@@ -96,6 +96,11 @@ impl Tier {
         }
     }
 
+    /// Bytes that an entry takes besides its chunk.
+    pub(crate) fn bytes_per_entry(ways: usize) -> usize {
+        size_of::<Entry>() + size_of::<Order>().div_ceil(ways.max(1))
+    }
+
     /// How many answers it has, void ones too.
     pub(crate) fn len(&self) -> usize {
         self.len

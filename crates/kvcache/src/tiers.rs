@@ -129,6 +129,12 @@ impl Tiers {
         self.l1.asked(hash, key, now_ns);
     }
 
+    /// Lets go of a key's answer, whoever has it.
+    pub(crate) fn forget(&mut self, hash: u64, key: &[u8]) {
+        self.l0.forget(hash, key);
+        self.l1.forget(hash, key);
+    }
+
     /// What was hit in L1 goes to L0.
     fn rise(&mut self, hash: u64, key: &[u8]) {
         let Tiers { l0, l1, rules, moved } = self;

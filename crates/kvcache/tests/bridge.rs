@@ -75,21 +75,25 @@ fn real_captures_pass_byte_for_byte() {
     assert!(all > 50_000 && dropped < all as u64 / 100);
 }
 
-/// Two misses, their replies, what we ask for and its answers; then a hit, a mutation, a miss.
+/// Nothing for `settle_ms`; then two misses, their replies, what we ask for and its answers; then a hit, a mutation, a miss.
 #[test]
 fn a_value_is_kept_and_given_until_it_is_written() {
     let server = (SERVER, PORT);
     let get = |id| datagram(CLIENT, server, id, b"get key\r\n");
     let value = |id| datagram(server, CLIENT, id, b"VALUE key 5 3\r\nabc\r\nEND\r\n");
     let ask = (CLIENT.0, ASK_PORT);
-    let stats = datagram(server, ask, 1, b"STAT pid 5\r\nSTAT uptime 100\r\nSTAT time 900\r\n");
-    let settings = datagram(server, ask, 2, b"STAT maxbytes 5\r\nSTAT oldest 0\r\n");
+    let stats = |id| datagram(server, ask, id, b"STAT pid 5\r\nSTAT uptime 100\r\nSTAT time 900\r\n");
+    let settings = datagram(server, ask, 3, b"STAT maxbytes 5\r\nSTAT oldest 0\r\n");
+    // A millisecond each.
+    let settling: Script = vec![vec![]; 100];
     // The number of the first question is known from the same run without its answer.
     let scripts = |told: Option<Vec<u8>>| -> [Script; 2] {
-        let mut clients = vec![
-            vec![get(1)],
-            vec![],
+        let mut clients = vec![vec![get(1)], vec![]];
+        clients.extend(settling.clone());
+        clients.extend([
             vec![get(8)],
+            vec![],
+            vec![get(9)],
             vec![],
             vec![get(2)],
             vec![],
@@ -97,16 +101,18 @@ fn a_value_is_kept_and_given_until_it_is_written() {
             vec![],
             vec![get(4)],
             vec![],
-        ];
+        ]);
         clients.extend([
             vec![get(5)],
             vec![],
             vec![datagram(CLIENT, server, 6, b"delete key\r\n")],
             vec![get(7)],
         ]);
-        let mut servers = vec![
+        let mut servers = vec![vec![], vec![stats(1)]];
+        servers.extend(settling.clone());
+        servers.extend([
             vec![],
-            vec![stats.clone()],
+            vec![stats(2)],
             vec![],
             vec![settings.clone()],
             vec![],
@@ -114,11 +120,11 @@ fn a_value_is_kept_and_given_until_it_is_written() {
             vec![],
             vec![value(3)],
             vec![],
-        ];
+        ]);
         servers.extend([told.into_iter().collect::<Vec<_>>(), vec![]]);
         [clients, servers]
     };
-    let section = section("l1 = { memory_mib = 1 }");
+    let section = section("settle_ms = 100\nlease_ms = 100\nl1 = { memory_mib = 1 }");
     let first = run(&section, scripts(None));
     let question = first.sent[1].iter().map(|frame| read(frame)).find(|frame| frame.text.starts_with(b"mg "));
     let question = question.unwrap();
@@ -139,10 +145,10 @@ fn a_value_is_kept_and_given_until_it_is_written() {
     assert!(of(7).is_empty(), "it has been deleted");
     let ids: Vec<u16> =
         run.sent[1].iter().map(|frame| read(frame)).filter(|f| f.src == CLIENT).map(|f| f.id).collect();
-    assert_eq!(ids, [1, 8, 2, 3, 4, 6, 7]);
+    assert_eq!(ids, [1, 8, 9, 2, 3, 4, 6, 7]);
     let counters = run.control.counters();
     let count = |counter| counters.get(counter);
     assert_eq!((count(Counter::HitL0) + count(Counter::HitL1), count(Counter::Filled)), (1, 1));
-    assert_eq!((count(Counter::FillOnce), count(Counter::UdpMutation), count(Counter::Checks)), (1, 1, 1));
-    assert_eq!((count(Counter::Doubts), count(Counter::AskReplies)), (1, 3));
+    assert_eq!((count(Counter::FillOnce), count(Counter::UdpMutation), count(Counter::Checks)), (1, 1, 2));
+    assert_eq!((count(Counter::Doubts), count(Counter::AskReplies)), (1, 4));
 }

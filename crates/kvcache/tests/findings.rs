@@ -28,6 +28,50 @@ fn memcached_hears_now_and_then_of_what_is_used() {
     assert_eq!(passed(&mut World::new(""), 1200), 0);
 }
 
+/// The get that goes there for a key's sake may tell that memcached has evicted it.
+#[test]
+fn what_memcached_has_no_more_is_not_given() {
+    let mut world = World::new("refresh_s = 60");
+    world.now += 60 * SECOND;
+    let [first, get] = [2, 1].map(|id| datagram(CLIENT, SERVED, id, b"get k\r\n"));
+    assert_eq!(world.through(Side::Clients, &first), Fate::Ask, "with a question of the cache's own");
+    assert_eq!(world.through(Side::Clients, &get), Fate::Pass);
+    assert_eq!(world.count(Counter::Refresh), 1);
+    assert_eq!(world.through(Side::Clients, &get), Fate::Answer);
+    assert_eq!(world.through(Side::Servers, &datagram(SERVED, CLIENT, 1, b"END\r\n")), Fate::Pass);
+    assert!(!world.hits("k") && world.settled());
+}
+
+/// What came before the cache did may wait in memcached: a datagram, or what is not answered.
+#[test]
+fn what_came_before_it_is_waited_for() {
+    let mut world = World::begun("");
+    while world.now < START + SETTLE {
+        assert!(!world.hits("k"));
+        world.now += SECOND / 10;
+    }
+    world.now += SECOND;
+    assert!(world.settled());
+}
+
+/// memcached has answered nothing for about `settle`, and goes on: what came before may be executed behind its answer. A shorter silence is a datagram or two that were lost.
+#[test]
+fn a_memcached_that_has_stood_is_waited_for() {
+    for (tenths, is_settled) in [(10, true), (50, false)] {
+        let mut world = World::new("");
+        let get = datagram(CLIENT, SERVED, 9, b"get k\r\n");
+        for _ in 0..tenths {
+            world.now += SECOND / 10;
+            world.cache.frame(Side::Clients, &get, true, 1800, world.now);
+        }
+        world.now += SECOND;
+        assert_eq!(world.settled(), is_settled, "{tenths}: it has just answered");
+        assert_eq!(world.count(Counter::Silent), u64::from(!is_settled));
+        world.now += SETTLE;
+        assert!(world.settled());
+    }
+}
+
 /// The operator's flush: what is kept is void, and what comes then is kept again.
 #[test]
 fn what_is_flushed_is_not_given() {

@@ -1,5 +1,5 @@
 //! The cache between clients and a plain memcached: datagrams that are lost, late and out of order, connections cut into any segments, sent again, out of order, reset,
-//! unknown, replies that come whenever they like, values that end, flushes at once and for later, another process. Whatever the cache answers is what memcached
+//! unknown, replies that come whenever they like, values that end, flushes at once and for later, another process, another cache in the middle of all that. Whatever the cache answers is what memcached
 //! would answer at that moment, byte for byte. The same check finds planted faults.
 
 #![allow(clippy::unwrap_used)]
@@ -14,7 +14,7 @@ use tidemill_cachesim::random::Random;
 use tidemill_kvcache::{Cache, Counter, Fate, Settings, Side};
 
 const SETTLE: u64 = 3 * SECOND / 10;
-const LEASE: u64 = SECOND;
+const LEASE: u64 = SETTLE;
 const ROOM: usize = 1800;
 
 /// What the world does that it must not, according to what the cache rests on.
@@ -74,6 +74,9 @@ impl Conn {
 
 struct World {
     cache: Cache,
+    settings: Settings,
+    /// Another cache comes in its place, now and then.
+    is_replaced: bool,
     memcached: Memcached,
     draw: Random,
     now: u64,
@@ -106,14 +109,17 @@ fn keys() -> Vec<Vec<u8>> {
 
 impl World {
     fn new(seed: u64, toml: &str, fault: Option<Fault>) -> Self {
-        let toml = format!("lease_ms = 1000\nsettle_ms = 300\nmisses = {}\n{toml}", 1 + seed % 2);
-        let cache = Cache::new(Settings::new(&section(&toml)).unwrap(), seed);
+        let toml = format!("lease_ms = 300\nsettle_ms = 300\nmisses = {}\n{toml}", 1 + seed % 2);
+        let settings = Settings::new(&section(&toml)).unwrap();
+        let cache = Cache::new(settings.clone(), seed);
         let now = 1_000_000 * SECOND;
         let mut memcached = Memcached::default();
         memcached.restart(7, now);
         let (draw, conns) = (Random::new(seed), Vec::new());
         let mut world = World {
             cache,
+            settings,
+            is_replaced: false,
             memcached,
             draw,
             now,
@@ -540,6 +546,19 @@ impl World {
         (0..3).for_each(|_| self.open());
     }
 
+    /// It knows of nothing that is under way, nor of any connection.
+    fn replace(&mut self) {
+        let (secret, now) = (self.draw.bits(), self.now);
+        self.cache = Cache::new(self.settings.clone(), secret);
+        for conn in &mut self.conns {
+            if conn.is_followed && conn.executed < conn.arrived {
+                conn.waits_since = Some(now);
+            }
+            conn.is_followed = false;
+        }
+        self.note(|| "another cache".into());
+    }
+
     fn step(&mut self) {
         let conn = if self.conns.is_empty() { None } else { Some(self.below(self.conns.len())) };
         self.steps += 1;
@@ -561,6 +580,7 @@ impl World {
             (90, _) => match (self.below(8), conn) {
                 (0, Some(at)) => self.close(at),
                 (1, _) if self.below(10) == 0 => self.restart(),
+                (2, _) if self.is_replaced && self.below(8) == 0 => self.replace(),
                 _ if self.conns.len() < 4 => self.open(),
                 _ => {}
             },
@@ -600,7 +620,9 @@ fn never_stale() {
     for seed in 0..300 {
         let toml =
             format!("{}\n{}", if seed % 6 < 2 { "l1 = { memory_mib = 1 }" } else { "" }, VARIANTS[seed % 6]);
-        let world = run(seed as u64, 8000, &toml, None);
+        let mut world = World::new(seed as u64, &toml, None);
+        world.is_replaced = true;
+        (0..8000).for_each(|_| world.step());
         hits += world.hits;
         executed += world.memcached.executed;
         for (name, count) in world.cache.counters().iter() {
@@ -608,7 +630,7 @@ fn never_stale() {
         }
     }
     println!("{hits} hits, {executed} commands executed, {counts:?}");
-    assert!(hits > 30_000, "{hits}");
+    assert!(hits > 18_000, "{hits}");
     // Everything that the check is about has happened.
     for name in [
         "hit-l0",
@@ -645,7 +667,7 @@ fn a_controller_that_flaps_falsifies_nothing() {
         resting += world.cache.counters().get(Counter::Resting);
     }
     println!("{hits} hits, {shifts} shifts, {resting} gets while memcached answered");
-    assert!(hits > 300 && shifts > 300 && resting > 1000, "{hits}, {shifts}, {resting}");
+    assert!(hits > 150 && shifts > 300 && resting > 1000, "{hits}, {shifts}, {resting}");
 }
 
 /// The same where the host decides, and says so at any moment, also that nothing has changed: worse than any controller.
@@ -668,7 +690,7 @@ fn a_host_that_flaps_falsifies_nothing() {
         resting += world.cache.counters().get(Counter::Resting);
     }
     println!("{hits} hits, {shifts} shifts, {resting} gets while memcached answered");
-    assert!(hits > 300 && shifts > 1000 && resting > 1000, "{hits}, {shifts}, {resting}");
+    assert!(hits > 150 && shifts > 1000 && resting > 1000, "{hits}, {shifts}, {resting}");
 }
 
 #[test]

@@ -17,7 +17,8 @@ type Frames<'a> = dyn FnMut(Side, &[u8]) -> (Fate, Option<common::Read>) + 'a;
 #[test]
 fn nothing_is_allocated_for_a_packet() {
     let on_demand = "on_demand = { up = 2, up_ms = 100, down = 1, down_ms = 1000 }";
-    let section = section(&format!("misses = 1\nl1 = {{ memory_mib = 1 }}\nsettle_ms = 100\n{on_demand}"));
+    let times = "settle_ms = 400\nlease_ms = 400";
+    let section = section(&format!("misses = 1\nl1 = {{ memory_mib = 1 }}\n{times}\n{on_demand}"));
     let mut cache = Cache::new(Settings::new(&section).unwrap(), 5);
     let (client, server) = ((Ipv4Addr::new(10, 0, 0, 1), 4000), (SERVER, PORT));
     let ask = (client.0, ASK_PORT);

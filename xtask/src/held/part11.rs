@@ -12,7 +12,7 @@ pub(crate) const LINES: &[Line] = &[
     ("L0 and L1 over AF_XDP: five times memcached's gets over UDP on one core", role),
     ("the contract, clients that do anything, all tiers at once, a real memcached", |machine| {
         let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
-        let mut passed = machine.tests(&target, 25)?;
+        let mut passed = machine.tests(&target, 26)?;
         if !machine.quick {
             let long = [
                 "-p",
@@ -45,7 +45,7 @@ pub(crate) const LINES: &[Line] = &[
     ("never stale, in worlds that are made up; planted faults are found", |machine| {
         Ok(Outcome::Pass(format!(
             "{} tests: tidemill-kvcache",
-            machine.tests(&["-p", "tidemill-kvcache"], 93)?
+            machine.tests(&["-p", "tidemill-kvcache"], 105)?
         )))
     }),
     ("on demand, network-side and host-side: windows, both sources, flapping", |machine| {
@@ -248,8 +248,10 @@ fn shapes(machine: &Machine) -> Result<Outcome> {
     }
     for model in ["usr", "sys", "app", "etc", "var"] {
         let fewer = |ratio| at("percentage points fewer if non-inclusive", model, ratio);
-        good &= fewer(1.0) > 0.0 && fewer(32.0).abs() < 1.0;
-        text += &format!(", non-inclusive {model} {:.1} and {:.1}", fewer(1.0), fewer(32.0));
+        good &= fewer(1.0) > 0.0 && [16.0, 32.0].iter().all(|&ratio| fewer(ratio).abs() < 1.0);
+        // Up to 15 % there; that page says why SYS has more.
+        good &= !matches!(model, "usr" | "var") || fewer(1.0) < 16.0;
+        text += &format!(", non-inclusive {model} {:.1} and {:.1}", fewer(1.0), fewer(16.0));
     }
     Ok(verdict(good, text))
 }

@@ -8,17 +8,63 @@ use super::{Config, ConfigError, FreeList, in_range};
 use crate::random::Random;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::str::FromStr;
 
 /// Part of the queries, from the first, before rates and latencies count: a tenth.
 const WARM: usize = 10;
+
+/// The shape of ETC's gaps; their scale, 16.0292 us, is a rate of 52,718 a second.
+const ETC_SHAPE: f64 = 0.154_971;
+
+/// What lies between queries, in the mean as much as the rate says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gaps {
+    /// All the same, as of a generator.
+    Even,
+    /// Exponential, as of many clients.
+    Random,
+    /// As of the workload ETC: generalized Pareto (Atikoglu et al., SIGMETRICS 2012), more uneven than exponential ones.
+    Etc,
+}
+
+impl Gaps {
+    const ALL: [Gaps; 3] = [Gaps::Even, Gaps::Random, Gaps::Etc];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Gaps::Even => "even",
+            Gaps::Random => "random",
+            Gaps::Etc => "etc",
+        }
+    }
+
+    /// One, by a number from 0 to below 1, where their mean is 1.
+    fn draw(self, unit: f64) -> f64 {
+        match self {
+            Gaps::Even => 1.0,
+            Gaps::Random => -(1.0 - unit).ln(),
+            Gaps::Etc => (1.0 - ETC_SHAPE) * ((1.0 - unit).powf(-ETC_SHAPE) - 1.0) / ETC_SHAPE,
+        }
+    }
+}
+
+impl FromStr for Gaps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let gaps = Gaps::ALL.into_iter().find(|gaps| gaps.name() == text);
+        gaps.ok_or_else(|| format!("{text}: no such gaps: use even, random or etc"))
+    }
+}
 
 /// How queries come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// How many, M/s; no more come than the port passes.
     pub offered_mqps: f64,
-    /// With random gaps (exponential), as of many clients; else evenly, as of a generator.
-    pub random: bool,
+    /// What lies between them.
+    pub gaps: Gaps,
     /// Of the gaps.
     pub seed: u64,
 }
@@ -196,8 +242,7 @@ fn arrivals(config: &Config, load: Load, count: usize) -> Vec<u64> {
     let mut at = 0.0;
     let mut next = || {
         let now = at as u64;
-        let gap = if load.random { -(1.0 - random.unit()).ln() * gap_ps } else { gap_ps };
-        at += gap.max(wire_ps);
+        at += (load.gaps.draw(random.unit()) * gap_ps).max(wire_ps);
         now
     };
     (0..count).map(|_| next()).collect()
@@ -378,4 +423,26 @@ impl Engine<'_> {
 
 fn ps(ns: f64) -> u64 {
     (ns * 1e3).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Their mean is the rate's, and their spread that of each distribution; at ETC's own rate, where the port's hardly counts.
+    #[test]
+    fn gaps_are_as_uneven_as_their_distribution() {
+        let spread = (1.0 - 2.0 * ETC_SHAPE).sqrt().recip();
+        for (gaps, spread) in [(Gaps::Even, 0.0), (Gaps::Random, 1.0), (Gaps::Etc, spread)] {
+            let load = Load { offered_mqps: (1.0 - ETC_SHAPE) / 16.0292, gaps, seed: 1 };
+            let at = arrivals(&Config::default(), load, 200_001);
+            let us: Vec<f64> = at.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e6).collect();
+            let mean = us.iter().sum::<f64>() / us.len() as f64;
+            let variance = us.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / us.len() as f64;
+            assert!((mean / 18.969 - 1.0).abs() < 0.02, "{gaps:?}: {mean} us");
+            assert!((variance.sqrt() / mean - spread).abs() < 0.04, "{gaps:?}: {variance}");
+            assert_eq!(gaps.name().parse::<Gaps>(), Ok(gaps));
+        }
+        assert!("uneven".parse::<Gaps>().is_err());
+    }
 }

@@ -28,6 +28,8 @@
 //! | replies on the wire | 8 B of value | not a limit: at 102 bytes one port would pass 12.25 M/s, less than was measured |
 //! | writes | write-through | posted: they take the channel, and no element waits: **assumed** |
 //!
+//! It knows kinds of queries, no bytes: the golden transactions of `tidemill-kv`, to which the codec, memcached and the role `kvcache` are held, cannot be run through it.
+//!
 //! The split of 60 cycles counts where accesses collide and where a query is no plain hit; nothing else depends on it.
 
 pub mod engine;
@@ -35,7 +37,7 @@ pub mod ondemand;
 pub mod power;
 pub mod queries;
 
-pub use engine::{Load, Outcome, simulate};
+pub use engine::{Gaps, Load, Outcome, simulate};
 pub use queries::{Ask, Place, Query};
 
 /// Where the addresses of free chunks lie (4.4).

@@ -35,10 +35,9 @@ fn asks(config: &Config) -> Vec<Ask> {
             asks.push(("mitigator.entries", entries as f64 * (v4 + v6)));
         }
         Role::Kvcache => {
-            // Its places for keys apart; all workers share it.
-            let l1 = config.kvcache.clone().unwrap_or_default().l1;
-            let mib = if l1.entries == 0 { 0 } else { l1.memory_mib };
-            asks.push(("kvcache.l1.memory_mib", mib as f64 * MIB / workers));
+            // All workers share it.
+            let tables = tidemill_kvcache::table_bytes(&config.kvcache.clone().unwrap_or_default());
+            asks.extend(tables.map(|(key, bytes)| (key, bytes / workers)));
         }
         Role::Switch => {
             let caches = config.switch.clone().unwrap_or_default().caches();
@@ -166,7 +165,17 @@ mod tests {
             ("router", "", &[]),
             ("gatekeeper", "flows = 100000", &["gatekeeper.flows"]),
             ("mitigator", "entries = 100000", &["mitigator.entries"]),
-            ("kvcache", "l1 = { memory_mib = 100 }", &["kvcache.l1.memory_mib"]),
+            (
+                "kvcache",
+                "l1 = { memory_mib = 100 }",
+                &[
+                    "kvcache.l0.entries",
+                    "kvcache.l1.entries",
+                    "kvcache.l1.memory_mib",
+                    "kvcache.connections",
+                    "kvcache.slots",
+                ],
+            ),
             (
                 "switch",
                 "exact = 100000\nsignatures = 100000\nmegaflows = 100000",
@@ -184,7 +193,7 @@ mod tests {
             assert_eq!(named, keys, "{role}");
             for ((key, one), (_, two)) in one.iter().zip(&two) {
                 assert!(*one >= 100_000.0, "{role}: {key}: {one} bytes");
-                let times = if *key == "kvcache.l1.memory_mib" { 1.0 } else { 2.0 };
+                let times = if key.starts_with("kvcache.") { 1.0 } else { 2.0 };
                 assert!((two / one - times).abs() < 1e-9, "{role}: {key}: {one} bytes, {two} of two workers");
             }
         }

@@ -24,7 +24,7 @@ fn what_memcached_has_not_accepted_is_executed_later() {
     lab.cached.memcached.kill();
     let few = ["-c", "80", "-o", "no_maxconns_fast"];
     lab.cached.memcached = Memcached::start_with(&lab.cached.net, THREADS, &few);
-    let mut bridge = Bridge::start(&middle, "misses = 1\nlease_ms = 400");
+    let mut bridge = Bridge::start(&middle, "misses = 1");
     let hits = || {
         bridge.shown();
         bridge.count("hit-l0") + bridge.count("hit-l1")

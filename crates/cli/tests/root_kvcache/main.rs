@@ -64,7 +64,7 @@ impl Bridge {
         let [clients, servers] = MIDDLE;
         let config = format!(
             "version = 1\nrole = \"kvcache\"\n[control]\nsocket = \"kv.sock\"\n[kvcache]\naddresses = [\"10.1.0.2\", \"fd01::2\"]\n\
-            allow = [\"10.1.0.0/24\", \"fd01::/64\"]\nsettle_ms = 400\n{section}\n\
+            allow = [\"10.1.0.0/24\", \"fd01::/64\"]\nsettle_ms = 400\nlease_ms = 400\n{section}\n\
             [[port]]\nname = \"clients\"\n{port}\ninterface = \"{clients}\"\n\
             [[port]]\nname = \"servers\"\n{port}\ninterface = \"{servers}\"\n"
         );
@@ -197,6 +197,56 @@ fn commands_of_any_kind_write_back() {
         [kvcache.l0]\nentries = 2\nchunk = 512\npolicy = \"sieve\"\n\
         [kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1\npolicy = \"s3fifo\"";
     commands(small, seed(2), 30_000);
+}
+
+/// Gets in a tenth of a second that the cache could answer, in the median, while clients do anything.
+fn gets_a_tenth() -> u64 {
+    let middle = Netns::new("middle");
+    let mut lab = Lab::behind(&middle);
+    let mut bridge = Bridge::start(&middle, "misses = 1");
+    let gets = || {
+        let counters = bridge.counters().unwrap().counters;
+        ["hit-l0", "hit-l1", "get-miss", "get-parked"].iter().map(|name| counters[*name]).sum::<u64>()
+    };
+    let looks = std::thread::scope(|scope| {
+        let (running, ended) = channel::<()>();
+        let gets = &gets;
+        let looks = scope.spawn(move || {
+            let mut looks = vec![gets()];
+            while ended.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+                looks.push(gets());
+            }
+            looks
+        });
+        let ran = run(&mut lab, seed(4), 12_000);
+        drop(running);
+        if let Err(fault) = ran {
+            panic!("{}", fault.text);
+        }
+        looks.join().unwrap()
+    });
+    judge(&bridge.end());
+    let mut tenths: Vec<u64> = looks.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    tenths.sort_unstable();
+    tenths[tenths.len() / 2]
+}
+
+/// Who answers goes back and forth while clients do anything: the limits lie where what is asked for is as often above as below.
+#[test]
+fn commands_of_any_kind_while_it_shifts() {
+    let Some(_turn) = turn("commands_of_any_kind_while_it_shifts") else { return };
+    let up = (10 * gets_a_tenth()).max(20);
+    let down = up * 9 / 10;
+    let middle = Netns::new("middle");
+    let mut lab = Lab::behind(&middle);
+    let limits = format!("on_demand = {{ up = {up}, up_ms = 100, down = {down}, down_ms = 100 }}");
+    let mut bridge = Bridge::start(&middle, &format!("misses = 1\n{limits}"));
+    let ran = run(&mut lab, seed(4), 30_000).unwrap_or_else(|fault| panic!("{}", fault.text));
+    println!("{limits}\n{ran:?}\n{:?}", bridge.counters().unwrap().counters);
+    assert!(ran.asked > 3_000 && ran.lost < ran.asked / 20, "{ran:?}");
+    assert!(bridge.count("shifts") > 20 && bridge.count("get-resting") > 100);
+    assert!(bridge.count("hit-l0") + bridge.count("hit-l1") > 0);
+    judge(&bridge.end());
 }
 
 /// Until the role's tiers have answered, and the kernel's behind them.

@@ -12,7 +12,8 @@
 //! - no entry makes room for another before its time. Where a set is full, its further requests are not kept, and as their replies are on their way
 //!   too, the set takes no new number until these must have come.
 //!
-//! It holds as long as (a) every request whose reply may be looked up is `put`, before memcached has it, and (b) no reply comes later than `within_ns`
+//! It holds as long as (a) every request whose reply may be looked up is `put`, before memcached has it, (b) each request has one reply at most (nothing
+//! behind doubles datagrams: of a number that is in use again the second reply to its first use would be found), and (c) no reply comes later than `within_ns`
 //! after its request; what comes later finds nothing or, if its number is in use again, could find that. Choose `within_ns` larger than what a reply
 //! can take (memcached's longest stall and the network's), not than what it takes mostly.
 //!

@@ -14,7 +14,7 @@ use tidemill_control::Registry;
 use tidemill_control::schema::Table;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
-use tidemill_kvcache::{Counter, KvcacheControl, KvcacheError};
+use tidemill_kvcache::{Counter, KvcacheControl, KvcacheError, Settings};
 use tidemill_port::Left;
 
 /// A cache that runs.
@@ -67,14 +67,12 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         ),
     };
     let said = format!("{l0}; {l1}; in front of {}, port {}", section.addresses.join(", "), section.port);
-    // Nothing will flow: little memory does. What cannot be is found all the same.
-    let (entries, memory) = (&mut section.l1.entries, &mut section.l1.memory_mib);
-    if (1 << 12..=1 << 28).contains(entries) {
-        *entries = 1 << 12;
+    Settings::new(&section).map_err(|error| mistake(name, &error))?;
+    // Nothing will flow: little memory does.
+    for entries in [&mut section.l0.entries, &mut section.l1.entries] {
+        *entries = (*entries).min(1 << 12);
     }
-    if (1..=1 << 20).contains(memory) {
-        *memory = 1;
-    }
+    (section.l1.memory_mib, section.connections, section.slots) = (1, 1, 1);
     let control = KvcacheControl::new(&section, &bridge::names(config), config.run.workers);
     let control = control.map_err(|error| mistake(name, &error))?;
     let said = format!("from {} to {}, {said}", control.clients(), control.servers());
@@ -192,6 +190,26 @@ impl Role for Kvcache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PORTS: &str = "[[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n";
+
+    /// What is only checked takes no memory, though it names more than this machine has; and it is checked as it is written.
+    #[test]
+    fn a_check_takes_little_memory() {
+        let said = |slab: &str| {
+            let text = format!(
+                "version = 1\nrole = \"kvcache\"\n{PORTS}[kvcache]\naddresses = [\"10.0.0.1\"]\nallow = [\"10.0.0.0/8\"]\n\
+                connections = 1048576\nslots = 1073741824\nl0 = {{ entries = 16777216, chunk = 2048 }}\n\
+                l1 = {{ entries = 268435456, memory_mib = 1048576, slab = \"{slab}\" }}\n"
+            );
+            let checked = check(&Config::parse(&text, "test").unwrap(), "test");
+            checked.map(|(_, said)| said).map_err(|error| error.to_string())
+        };
+        let sizes = "L0 of 16777216 answers, 1-way lru; L1 of 268435456, 8-way lru, 1048576 MiB";
+        assert!(said("B").unwrap().contains(sizes));
+        let wrong = "test: kvcache.l1.memory_mib: 1048576: more than 2^31 chunks";
+        assert!(said("C").unwrap_err().starts_with(wrong));
+    }
 
     /// A run that is to be repeated cannot go by what its host did.
     #[test]

@@ -9,13 +9,13 @@ use crate::bench::drawing::{Panel, Point, Series, X};
 use crate::progress::Progress;
 use crate::sim::study::{Figure, Made, in_parallel, threads};
 use anyhow::{Result, anyhow};
+use tidemill_cachesim::Log;
 use tidemill_cachesim::model::{Model, entry_bytes};
 use tidemill_cachesim::policy::Policy;
 use tidemill_cachesim::run::{HashName, Run, Ways};
 use tidemill_cachesim::slab::{Chunks, Slab, SlabPolicy};
 use tidemill_cachesim::throughput::{Behind, Query, answered_mops, l1_mops};
 use tidemill_cachesim::tiers::{Inclusion, Tiers, TiersConfig, Write};
-use tidemill_cachesim::{Log, Op};
 
 /// The L1 of Figure 3.10, bytes.
 const L1_BYTES: f64 = 92e6;
@@ -255,7 +255,10 @@ fn eviction(args: &Kv) -> Result<Made> {
 /// `tok-3.13`. Assumed: k is 1024; the least recently used value of a size goes; the hash table has room for all.
 fn slabs(args: &Kv) -> Result<Made> {
     let all = each_model(args, "tok-3.13", |_, log| {
-        let one = |(_, chunks): &(&str, Chunks)| slab_misses(log, *chunks);
+        let one = |(_, chunks): &(&str, Chunks)| {
+            let mut slab = Slab::new(log.keys().len(), *chunks, SlabPolicy::Lru);
+            percent(slab.run(log, warm(log)).miss_ratio())
+        };
         Ok(in_parallel(threads(args.jobs), &Chunks::TYPES, one))
     })?;
     let of = |(model, percents): (&Model, &Vec<f64>)| {
@@ -270,30 +273,6 @@ fn slabs(args: &Kv) -> Result<Made> {
         "APP's number of keys was chosen so that type E misses what the paper states: that point is no finding".into(),
     ];
     Ok((vec![Panel::new("type", "percent of gets that L1 misses", series)], notes))
-}
-
-fn slab_misses(log: &Log, chunks: Chunks) -> f64 {
-    let mut slab = Slab::new(log.keys().len(), chunks, SlabPolicy::Lru);
-    let (mut gets, mut missed) = (0_u64, 0_u64);
-    for (i, request) in log.requests().iter().enumerate() {
-        let counted = u64::from(i >= warm(log));
-        match request.op() {
-            Op::Get => {
-                gets += counted;
-                if !slab.get(request.key) {
-                    missed += counted;
-                    slab.put(request.key, request.value_bytes());
-                }
-            }
-            Op::Set => {
-                slab.put(request.key, request.value_bytes());
-            }
-            Op::Change | Op::Delete => {
-                slab.remove(request.key);
-            }
-        }
-    }
-    percent(missed as f64 / gets.max(1) as f64)
 }
 
 /// `tok-3.14`. Assumed: L2 answers 3.3 M/s (the rate that section 3.4 quotes), memcached 0.962 M/s (Table 4.1); L1 keeps up.

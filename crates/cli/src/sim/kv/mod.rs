@@ -15,7 +15,11 @@ use tidemill_cachesim::Policy;
 use tidemill_cachesim::log::Format;
 use tidemill_cachesim::model::Model;
 use tidemill_cachesim::run::{HashName, Ways};
+use tidemill_cachesim::slab::Chunks;
 use tidemill_cachesim::tiers::{Inclusion, Write};
+
+/// A type of Table 3.6, and its chunks.
+type SlabType = (&'static str, Chunks);
 
 /// Arguments of `sim kv`.
 #[derive(Args)]
@@ -23,11 +27,11 @@ use tidemill_cachesim::tiers::{Inclusion, Write};
     after_help = "Examples:\n  tidemill sim kv --log web07.trace.xz --policy lru,sieve,s3fifo --entries 100,1000,5000\n  \
     tidemill sim kv --model sys --ways 8 --entries 420k --l2 1680k --inclusion non-inclusive --write back\n  \
     tidemill sim kv --model usr,sys,app,etc,var --ways 1,2,4,8,full --entries 2^17,2^18,2^19 --resume sweep.jsonl --json\n  \
-    tidemill sim kv --figure list\n  tidemill sim kv --figure tok-3.10 --plot tok-3.10.svg"
+    tidemill sim kv --model app --slab A,B,C,D,E --warm 50\n  tidemill sim kv --figure list\n  tidemill sim kv --figure tok-3.10 --plot tok-3.10.svg"
 )]
 pub(crate) struct Kv {
     /// A figure to make; `list` prints the names and what they show
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["logs", "models", "policies", "ways", "entries", "l0", "l2", "resume", "warm"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["logs", "models", "policies", "ways", "entries", "slabs", "l0", "l2", "resume", "warm"])]
     figure: Option<String>,
     /// A request log, plain or compressed; repeat it for several
     #[arg(long = "log", value_name = "FILE")]
@@ -59,6 +63,9 @@ pub(crate) struct Kv {
     /// Entries of the cache (of L1): numbers, 2^N, or with k (1024) or M (1024 k) behind them
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count, default_value = "2^16")]
     entries: Vec<usize>,
+    /// Instead of entries the chunks of 64 bytes to 2 KB of a type of Table 3.6: A to E; the policy, lru or fifo, goes by chunks of a size
+    #[arg(long = "slab", value_name = "LIST", value_delimiter = ',', value_parser = parse_slab, conflicts_with_all = ["ways", "entries", "hash", "l0", "l2"])]
+    slabs: Vec<SlabType>,
     /// The hash that names a key's set: crc32, lookup3
     #[arg(long, value_name = "NAME", default_value = "crc32")]
     hash: HashName,
@@ -99,6 +106,11 @@ pub(super) fn run(args: &Kv) -> Result<bool> {
         return sweep::run(args);
     };
     study::show(figures::FIGURES, name, args, args.json, args.plot.as_deref())
+}
+
+fn parse_slab(text: &str) -> Result<SlabType, String> {
+    let of = Chunks::TYPES.into_iter().find(|(name, _)| *name == text);
+    of.ok_or_else(|| format!("{text}: no such type of slab: use A to E"))
 }
 
 fn parse_inclusion(text: &str) -> Result<Inclusion, String> {

@@ -3,7 +3,7 @@
 //! A line is one JSON object: what was run (`config`), and what came of it. It is written whole, with one call; a process that is killed while
 //! it writes leaves a line without its end, which the next one takes away. A whole line that cannot be read is an error, and so is an end that is none of ours.
 
-use super::Kv;
+use super::{Kv, SlabType};
 use crate::bench::report::print_grid;
 use crate::json::{self, significant};
 use crate::progress::Progress;
@@ -19,7 +19,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 use tidemill_cachesim::model::Model;
 use tidemill_cachesim::policy::Policy;
-use tidemill_cachesim::run::{Run, Ways};
+use tidemill_cachesim::run::{Counts, Run, Ways};
+use tidemill_cachesim::slab::{Slab, SlabPolicy};
 use tidemill_cachesim::tiers::{Inclusion, Tiers, TiersConfig, Write};
 use tidemill_cachesim::{Log, log};
 
@@ -35,11 +36,13 @@ enum Source<'a> {
     Model(Model),
 }
 
-/// One configuration; without L0 and L2 it is a single cache.
+/// One configuration.
 #[derive(Clone, Copy)]
-struct Case {
-    l1: Run,
-    l2: Option<usize>,
+enum Case {
+    /// Without L0 and L2 it is a single cache.
+    Entries { l1: Run, l2: Option<usize> },
+    /// Chunks.
+    Slab { of: SlabType, policy: SlabPolicy },
 }
 
 pub(super) fn run(args: &Kv) -> Result<bool> {
@@ -94,12 +97,21 @@ fn cases(args: &Kv) -> Result<Vec<Case>> {
         if args.l2.is_empty() { vec![None] } else { args.l2.iter().map(|&l2| Some(l2)).collect() };
     let mut cases = Vec::new();
     for &policy in &args.policies {
+        if !args.slabs.is_empty() {
+            let policy = match policy {
+                Policy::Lru => SlabPolicy::Lru,
+                Policy::Fifo => SlabPolicy::Fifo,
+                other => return Err(usage(format!("--policy {other}: chunks go by lru or fifo"))),
+            };
+            cases.extend(args.slabs.iter().map(|&of| Case::Slab { of, policy }));
+            continue;
+        }
         for &ways in &args.ways {
             for &capacity in &args.entries {
                 let l1 = Run { policy, ways, capacity, hash: args.hash, seed: args.seed };
                 // What no log can change is wrong usage: it is found before one is read.
                 l1.check().map_err(|error| usage(format!("--ways {ways}: {error}")))?;
-                cases.extend(l2s.iter().map(|&l2| Case { l1, l2 }));
+                cases.extend(l2s.iter().map(|&l2| Case::Entries { l1, l2 }));
             }
         }
     }
@@ -148,16 +160,25 @@ fn checksum(log: &Log) -> u32 {
 
 fn config(args: &Kv, facts: &Map<String, Value>, case: &Case) -> Value {
     let mut config = facts.clone();
-    let Run { policy, ways, capacity, hash, seed } = case.l1;
-    config.insert("policy".into(), policy.name().into());
-    config.insert("ways".into(), ways.to_string().into());
-    config.insert("entries".into(), capacity.into());
-    config.insert("hash".into(), hash.name().into());
-    config.insert("seed".into(), seed.into());
+    config.insert("seed".into(), args.seed.into());
     config.insert("warm_percent".into(), args.warm.into());
-    if args.l0.is_some() || case.l2.is_some() {
+    let (l1, l2) = match *case {
+        Case::Entries { l1, l2 } => (l1, l2),
+        Case::Slab { of: (name, chunks), policy } => {
+            let policy = if policy == SlabPolicy::Lru { Policy::Lru } else { Policy::Fifo };
+            config.insert("policy".into(), policy.name().into());
+            config.insert("entries".into(), chunks.count().into());
+            config.insert("slab".into(), name.into());
+            return Value::Object(config);
+        }
+    };
+    config.insert("policy".into(), l1.policy.name().into());
+    config.insert("ways".into(), l1.ways.to_string().into());
+    config.insert("entries".into(), l1.capacity.into());
+    config.insert("hash".into(), l1.hash.name().into());
+    if args.l0.is_some() || l2.is_some() {
         config.insert("l0".into(), args.l0.into());
-        config.insert("l2".into(), case.l2.into());
+        config.insert("l2".into(), l2.into());
         config.insert("inclusive".into(), (args.inclusion == Inclusion::Inclusive).into());
         config.insert("write_back".into(), (args.write == Write::Back).into());
     }
@@ -169,27 +190,27 @@ fn simulate(args: &Kv, log: &Log, case: &Case, config: Value) -> Result<Value> {
     let warm = (requests as u128 * u128::from(args.warm) / 100) as usize;
     let mut line = json!({ "v": json::VERSION, "sim": "kv", "config": config });
     let start = Instant::now();
-    let results = if args.l0.is_some() || case.l2.is_some() {
-        let run = |ways, capacity| Run { policy: Policy::Lru, ways, capacity, ..case.l1 };
-        let tiers = TiersConfig {
-            l0: args.l0.map(|l0| run(Ways::Sets(1), l0)),
-            l1: case.l1,
-            l2: case.l2.map(|l2| run(Ways::Full, l2)),
-            inclusion: args.inclusion,
-            write: args.write,
-        };
-        let counts = Tiers::new(log, tiers)?.run(warm);
-        json!({
-            "gets": counts.gets, "l0_hits": counts.l0_hits, "l1_hits": counts.l1_hits, "l2_hits": counts.l2_hits,
-            "miss_ratio": significant(counts.miss_ratio()),
-            "wire_bytes": counts.wire_bytes, "dma_bytes": counts.dma_bytes, "written_back": counts.written_back,
-        })
-    } else {
-        let counts = case.l1.run(log, warm)?;
-        json!({
-            "gets": counts.gets, "hits": counts.hits, "miss_ratio": significant(counts.miss_ratio()),
-            "writes": counts.writes, "deletes": counts.deletes, "evictions": counts.evictions,
-        })
+    let results = match *case {
+        Case::Entries { l1, l2 } if args.l0.is_some() || l2.is_some() => {
+            let run = |ways, capacity| Run { policy: Policy::Lru, ways, capacity, ..l1 };
+            let tiers = TiersConfig {
+                l0: args.l0.map(|l0| run(Ways::Sets(1), l0)),
+                l1,
+                l2: l2.map(|l2| run(Ways::Full, l2)),
+                inclusion: args.inclusion,
+                write: args.write,
+            };
+            let counts = Tiers::new(log, tiers)?.run(warm);
+            json!({
+                "gets": counts.gets, "l0_hits": counts.l0_hits, "l1_hits": counts.l1_hits, "l2_hits": counts.l2_hits,
+                "miss_ratio": significant(counts.miss_ratio()),
+                "wire_bytes": counts.wire_bytes, "dma_bytes": counts.dma_bytes, "written_back": counts.written_back,
+            })
+        }
+        Case::Entries { l1, .. } => single(l1.run(log, warm)?),
+        Case::Slab { of: (_, chunks), policy } => {
+            single(Slab::new(log.keys().len(), chunks, policy).run(log, warm))
+        }
     };
     let seconds = start.elapsed().as_secs_f64();
     if let (Value::Object(line), Value::Object(results)) = (&mut line, results) {
@@ -199,11 +220,31 @@ fn simulate(args: &Kv, log: &Log, case: &Case, config: Value) -> Result<Value> {
     Ok(line)
 }
 
+/// Of one cache.
+fn single(counts: Counts) -> Value {
+    json!({
+        "gets": counts.gets, "hits": counts.hits, "miss_ratio": significant(counts.miss_ratio()),
+        "writes": counts.writes, "deletes": counts.deletes, "evictions": counts.evictions,
+    })
+}
+
 fn print(rows: &[Value]) {
     let mut grid = vec![
-        ["source", "policy", "ways", "entries", "L2", "gets", "hits", "miss %", "DMA MB", "M requests/s"]
-            .map(str::to_owned)
-            .to_vec(),
+        [
+            "source",
+            "policy",
+            "ways",
+            "slab",
+            "entries",
+            "L2",
+            "gets",
+            "hits",
+            "miss %",
+            "DMA MB",
+            "M requests/s",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     ];
     for row in rows {
         let text = |value: &Value| match value {
@@ -221,6 +262,7 @@ fn print(rows: &[Value]) {
             config("source"),
             config("policy"),
             config("ways"),
+            config("slab"),
             config("entries"),
             config("l2"),
             text(&row["gets"]),

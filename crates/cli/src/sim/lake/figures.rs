@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use tidemill_cachesim::lake::ondemand::{OnDemand, Side, Threshold};
 use tidemill_cachesim::lake::power::{CROSSING_MQPS, Power};
 use tidemill_cachesim::lake::queries::{drawn, found};
-use tidemill_cachesim::lake::{Ask, Config, Load, Outcome, Place, Query, Variant, simulate};
+use tidemill_cachesim::lake::{Ask, Config, Gaps, Load, Outcome, Place, Query, Variant, simulate};
 use tidemill_cachesim::model::Model;
 use tidemill_cachesim::throughput::{Query as Element, set_miss_mops};
 
@@ -87,7 +87,7 @@ impl Case {
 fn outcomes(args: &Lake, cases: &[Case]) -> Result<Vec<Outcome>> {
     let one = |case: &Case| -> Result<Outcome> {
         let queries = drawn(args.queries.unwrap_or(QUERIES), case.on_chip, case.dram, args.seed)?;
-        let load = Load { offered_mqps: case.offered_mqps, random: false, seed: args.seed };
+        let load = Load { offered_mqps: case.offered_mqps, gaps: Gaps::Even, seed: args.seed };
         Ok(simulate(&case.config, load, &queries)?)
     };
     in_parallel(threads(args.jobs), cases, one).into_iter().collect()
@@ -135,7 +135,7 @@ fn by_query(args: &Lake) -> Result<Made> {
     ];
     let config =
         Config { elements: 1, host_mqps: 1000.0, host_us: 1.0, host_queue: 100_000, ..Config::default() };
-    let load = Load { offered_mqps: FLOOD_MQPS, random: false, seed: args.seed };
+    let load = Load { offered_mqps: FLOOD_MQPS, gaps: Gaps::Even, seed: args.seed };
     let lake = [
         ("GET (hit)", Ask::Get, Place::Dram),
         ("SET (hit)", Ask::Set, Place::Dram),
@@ -202,7 +202,7 @@ fn memories(args: &Lake) -> Result<Made> {
             .fold((0_u64, 0_u64), |(gets, missed), query| {
                 (gets + 1, missed + u64::from(query.place == Place::Nowhere))
             });
-        let load = Load { offered_mqps: FLOOD_MQPS, random: true, seed: args.seed };
+        let load = Load { offered_mqps: FLOOD_MQPS, gaps: Gaps::Random, seed: args.seed };
         let run = simulate(&config, load, &queries)?;
         let (rate, watts) = match variant.name {
             "dram" => (Some(6.3), None),

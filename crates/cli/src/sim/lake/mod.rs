@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use tidemill_cachesim::lake::power::Power;
 use tidemill_cachesim::lake::queries::{drawn, found};
-use tidemill_cachesim::lake::{Config, Load, Outcome, Query, Variant, simulate};
+use tidemill_cachesim::lake::{Config, Gaps, Load, Outcome, Query, Variant, simulate};
 use tidemill_cachesim::model::Model;
 use tidemill_cachesim::{Log, log};
 
 /// Arguments of `sim lake`.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  tidemill sim lake --elements 1,2,3,4,5 --offered 20\n  \
-    tidemill sim lake --on-chip 10 --dram 80 --offered 1,4,8 --random --json\n  \
-    tidemill sim lake --model etc --variant full,sram,bram --offered 5\n  \
+    tidemill sim lake --on-chip 10 --dram 80 --offered 1,4,8 --gaps random --json\n  \
+    tidemill sim lake --model etc --gaps etc --variant full,sram,bram --offered 5\n  \
     tidemill sim lake --figure list\n  tidemill sim lake --figure tok-4.8 --plot tok-4.8.svg")]
 pub(crate) struct Lake {
     /// A figure to make; `list` prints the names and what they show
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["log", "model", "elements", "clock_mhz", "variants", "offered", "on_chip", "dram", "random"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["log", "model", "elements", "clock_mhz", "variants", "offered", "on_chip", "dram", "gaps"])]
     figure: Option<String>,
     /// Processing elements
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "5")]
@@ -41,9 +41,9 @@ pub(crate) struct Lake {
     /// Queries offered, million per second; the port passes 13.3
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "20")]
     offered: Vec<f64>,
-    /// Random gaps between queries, instead of even ones
-    #[arg(long)]
-    random: bool,
+    /// Gaps between queries: even; random (exponential); etc (generalized Pareto, of the workload ETC; its own rate is 0.0527 M/s)
+    #[arg(long, value_name = "NAME", default_value = "even")]
+    gaps: Gaps,
     /// Percent of the queries that the shared cache answers
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0, conflicts_with_all = ["log", "model"])]
     on_chip: f64,
@@ -100,7 +100,7 @@ fn runs(args: &Lake) -> Result<bool> {
         .map(|variant| Ok((*variant, args.queries(variant, log.as_ref())?)))
         .collect::<Result<_>>()?;
     let one = |&(config, offered_mqps): &(Config, f64)| -> Result<Value> {
-        let load = Load { offered_mqps, random: args.random, seed: args.seed };
+        let load = Load { offered_mqps, gaps: args.gaps, seed: args.seed };
         let of = queries.iter().find(|(variant, _)| *variant == config.variant);
         let of = of.map_or(&[][..], |(_, queries)| queries);
         let outcome = simulate(&config, load, of).map_err(|error| usage(error.to_string()))?;
@@ -156,7 +156,7 @@ fn line(config: &Config, load: Load, outcome: &Outcome) -> Value {
         "v": json::VERSION,
         "config": {
             "variant": config.variant.name, "elements": config.elements, "clock_mhz": config.clock_mhz,
-            "offered_mqps": load.offered_mqps, "gaps": if load.random { "random" } else { "even" }, "seed": load.seed,
+            "offered_mqps": load.offered_mqps, "gaps": load.gaps.name(), "seed": load.seed,
         },
         "queries": outcome.queries, "on_chip": outcome.on_chip, "dram": outcome.dram, "host": outcome.host,
         "lost_at_elements": outcome.lost_at_elements, "lost_at_host": outcome.lost_at_host,
