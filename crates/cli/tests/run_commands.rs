@@ -451,10 +451,16 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
     assert!(folder.ok("replay nat.tmrec.zst").out.contains("0 wrong"));
     // Without a record it is the same: its clock is the capture's, and what a box hands over is no business of its.
     folder.write("box.image", "");
-    folder.write("beside.toml", example.replacen("[nat]", "[nat]\nhandover = \"box.image\"", 1));
+    let beside = example.replacen("[nat]", "[nat]\nhandover = \"box.image\"", 1);
+    folder.write("beside.toml", &beside);
+    let alone = "nat.handover: a run that is recorded, or on captures or by their clock, takes nothing over";
     let said = folder.ok("run beside.toml --json");
-    assert!(said.err.contains("goes by the clock of captures, takes nothing over"), "{}", said.err);
+    assert!(said.err.contains(alone), "{}", said.err);
     assert_eq!(books(&said)["nat"], report["nat"]);
+    // Nor is it where the clock is the wall's.
+    folder.write("beside.toml", beside.replacen("[nat]", "[run]\nclock = \"wall\"\n[nat]", 1));
+    let said = folder.ok("run beside.toml --json");
+    assert!(said.err.contains(alone), "{}", said.err);
     assert_eq!(std::fs::metadata(folder.path("box.image")).unwrap().len(), 0);
     folder.write("notes", "mine");
     for (from, to, message) in [
@@ -475,6 +481,11 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
             "notes: is there already and was not written for this: give another name, or remove it",
         ),
         ("host_mappings = 1000", "handover = \".\"", "is a folder: name a file in it"),
+        (
+            "[nat]",
+            "[state]\npath = \"./new\"\n[nat]\nhandover = \"new\"",
+            "new: is state.path, too: give another name",
+        ),
         ("role = \"nat\"", "role = \"router\"", "[nat]: a router has no such section"),
         (
             "[nat]",
@@ -530,7 +541,7 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
         assert!(ran.code == 2 && ran.err.contains(reads), "{}: {}", ran.code, ran.err);
         assert_eq!(folder.read("list.txt"), "");
     }
-    folder.write("wrong.rules", "block all\npass in on len\n");
+    folder.write("wrong.rules", "block all\npass in on len\n").write("none.rules", "");
     for (from, to, message) in [
         ("\"filter.rules\"", "\"no.rules\"", "no.rules: No such file or directory"),
         (
@@ -540,6 +551,16 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
         ),
         ("states = 100000", "states = 5", "filter.half_open: 10000: half-open connections are connections"),
         ("states = 100000", "stats = 5", "unknown field `stats`"),
+        (
+            "rules = \"filter.rules\"",
+            "rules = \"none.rules\"\nhandover = \"none.rules\"",
+            "none.rules: the rules are read from that: name another file",
+        ),
+        (
+            "[filter]",
+            "[state]\npath = \"new\"\n[filter]\nhandover = \"new\"",
+            "new: is state.path, too: give another name",
+        ),
         ("log_per_s = 50", "fragments = 8000", "memory.frames = 8192: filter.fragments = 8000 may wait"),
         ("role = \"filter\"", "role = \"router\"", "[filter]: a router has no such section"),
         (

@@ -10,6 +10,7 @@ use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::counters::Snapshot;
 use crate::graph::Graph;
+use crate::last::Last;
 use crate::trace::{Store, TraceEntry, TraceRequest};
 use crate::watch::{Mailbox, Order, Place, Refused, Scope, Watch};
 pub use crate::worker::Fate;
@@ -463,13 +464,15 @@ impl Engine {
         let mut outcome =
             Outcome { snapshot: handle.empty_snapshot(), errors: Vec::new(), traces: Vec::new() };
         let mut boundary: Option<&mut (dyn FnMut(u64) + Send)> = Some(&mut boundary);
+        let last = Last::of(&self.workers);
+        let last = last.as_ref();
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for (index, mut worker) in self.workers.into_iter().enumerate() {
                 let (handle, cpu, mut boundary) = (&handle, handle.seats[index].cpu, boundary.take());
                 let work = move || {
                     // If this worker panics, the others end and the panic is passed on.
-                    let _stop = StopOnPanic(handle);
+                    let _stop = StopOnPanic(handle, last);
                     if let Some(cpu) = cpu
                         && let Err(error) = pin_to(cpu)
                     {
@@ -478,12 +481,20 @@ impl Engine {
                     if let Some(first) = first {
                         first(index);
                     }
-                    run_worker(&mut worker, &handle.stop, limits, &mut boundary);
+                    let ended = run_worker(&mut worker, &handle.stop, limits, last.is_some(), &mut boundary);
+                    if let Some(last) = last {
+                        last.wait(index, &mut worker, !ended);
+                    }
+                    worker.wind_down();
                     let snapshot = worker.finish();
                     (snapshot, worker)
                 };
                 let builder = std::thread::Builder::new().name(format!("worker-{index}"));
-                threads.push(builder.spawn_scoped(scope, work));
+                let thread = builder.spawn_scoped(scope, work);
+                if let (Err(_), Some(last)) = (&thread, last) {
+                    last.give_up();
+                }
+                threads.push(thread);
             }
             // All pools are there until all workers have ended: who sends what another made returns its frame then.
             let mut ended = Vec::new();
@@ -513,28 +524,31 @@ impl Engine {
     }
 }
 
-struct StopOnPanic<'a>(&'a Handle);
+struct StopOnPanic<'a>(&'a Handle, Option<&'a Last>);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.stop();
+            self.1.into_iter().for_each(Last::give_up);
         }
     }
 }
 
+/// Runs a worker until its ports have ended, which is returned, or it is to stop. One that `ends_with_others` does not wait for what they send by its ports.
 fn run_worker(
     worker: &mut Worker,
     stop: &AtomicBool,
     limits: Limits,
+    ends_with_others: bool,
     boundary: &mut Option<&mut (dyn FnMut(u64) + Send)>,
-) {
+) -> bool {
     worker.start();
     // Who follows another worker ends after it, and with nothing left.
     let follows = worker.follows();
     // A duration beyond the clock's range is none.
     let end = limits.duration.filter(|_| !follows).and_then(|d| Instant::now().checked_add(d));
-    let mut doze = Doze::Awake;
+    let (mut doze, mut ended) = (Doze::Awake, false);
     while follows
         || !stop.load(Ordering::Relaxed)
             && end.is_none_or(|end| Instant::now() < end)
@@ -542,15 +556,20 @@ fn run_worker(
     {
         match worker.turn() {
             Turn::Busy => worker.awake(&mut doze),
-            Turn::Idle(due_ns) => worker.idle(&mut doze, due_ns, end),
-            Turn::Ended => break,
+            Turn::Idle(due_ns) if !ends_with_others || !worker.has_received_all() => {
+                worker.idle(&mut doze, due_ns, end);
+            }
+            Turn::Idle(_) | Turn::Ended => {
+                ended = true;
+                break;
+            }
         }
         if let Some(boundary) = boundary {
             boundary(worker.now_ns());
         }
     }
     worker.awake(&mut doze);
-    worker.wind_down();
+    ended
 }
 
 /// Traces begin where packets come in: at a node, or where a port receives.

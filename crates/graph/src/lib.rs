@@ -20,6 +20,7 @@ pub mod clock;
 pub mod counters;
 pub mod engine;
 pub mod graph;
+mod last;
 pub mod node;
 pub mod record;
 pub mod replay;

@@ -70,6 +70,12 @@ pub trait Node: Send {
     /// Learns, once, how to wake its worker when something from outside waits for [`tick`](Self::tick).
     fn wake_with(&mut self, _waker: &Waker) {}
 
+    /// Whether other workers' instances [hand packets over](Context::hand_over) to this one. A worker that has received its last packet goes on then, until
+    /// the others have, too, and nothing is on its way to it.
+    fn is_handed_packets(&self) -> bool {
+        false
+    }
+
     /// Gives up the packets kept, at the end of a run; they are counted as held.
     fn surrender(&mut self, _pool: &mut Pool) {}
 

@@ -267,6 +267,32 @@ impl Worker {
         self.links.follows()
     }
 
+    /// Whether another worker may hand packets over to a node of this one.
+    pub(crate) fn is_handed_packets(&self) -> bool {
+        self.nodes.iter().any(|node| node.is_handed_packets())
+    }
+
+    /// Whether it is one of several workers in a row.
+    pub(crate) fn is_in_chain(&self) -> bool {
+        self.links.follows() || self.links.leads()
+    }
+
+    /// Whether its ports have no packet for it any more.
+    pub(crate) fn has_received_all(&self) -> bool {
+        let mut seats = self.seats.iter().zip(&self.graph.inputs).filter(|(_, input)| input.is_some());
+        seats.all(|(seat, _)| seat.as_ref().is_none_or(|seat| seat.ended || seat.port.has_ended()))
+    }
+
+    /// Receives no more: turns only do what is left to do.
+    pub(crate) fn stop_receiving(&mut self) {
+        self.seats.iter_mut().flatten().for_each(|seat| seat.ended = true);
+    }
+
+    /// Packets that this worker has handed over to others, and taken over from them, so far.
+    pub(crate) fn handed(&self) -> [u64; 2] {
+        [self.counters.passed, self.counters.taken]
+    }
+
     /// Packets that this worker's ports have received so far.
     pub(crate) fn received(&self) -> u64 {
         self.seats.iter().flatten().map(|seat| seat.port.counters().rx.packets).sum()

@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use support::options;
-use tidemill_burst::{Burst, Memory, Packet};
+use tidemill_burst::{Burst, Memory, Packet, Pool};
 use tidemill_graph::*;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::{ChannelPort, Port, Spreading, pair, spread};
+use tidemill_port::{ChannelPort, Port, PortCounters, PortError, RxStatus, Spreading, pair, spread};
 
 const FLOWS: u8 = 40;
 const EACH: u32 = 200;
@@ -33,7 +33,7 @@ struct Outside {
 }
 
 impl Outside {
-    fn step(&mut self, pool: &mut tidemill_burst::Pool) {
+    fn step(&mut self, pool: &mut Pool) {
         let mut burst = Burst::new();
         while self.sent < u32::from(FLOWS) * EACH && burst.room() > 128 {
             let flow = (self.sent % u32::from(FLOWS)) as u8;
@@ -134,7 +134,7 @@ fn a_stop_in_the_midst_of_traffic_leaves_nothing_behind() {
         assert!(ledger.dropped.keys().all(|name| named.contains(name)), "{ledger:?}");
         let mut burst = Burst::new();
         let mut back = 0;
-        while outside.port.rx(0, &mut pool, &mut burst).unwrap() == tidemill_port::RxStatus::Received {
+        while outside.port.rx(0, &mut pool, &mut burst).unwrap() == RxStatus::Received {
             back += burst.len() as u64;
             pool.free_all(&mut burst);
         }
@@ -184,6 +184,12 @@ impl Node for Swap {
     fn wake_with(&mut self, waker: &Waker) {
         let _ = self.lanes[self.worker].waker.set(waker.clone());
     }
+    fn is_handed_packets(&self) -> bool {
+        true
+    }
+    fn surrender(&mut self, pool: &mut Pool) {
+        self.lanes[self.worker].packets.lock().unwrap().drain(..).for_each(|packet| pool.free(packet));
+    }
 }
 
 #[test]
@@ -220,4 +226,95 @@ fn a_node_hands_packets_over_to_another_workers() {
     let handed: u64 = handle.per_worker().iter().map(|worker| worker.passed).sum();
     assert_eq!((handed, outcome.snapshot.taken), (total / 2, total / 2));
     assert!(handle.per_worker().iter().all(|worker| worker.held == 0), "nobody keeps anything");
+}
+
+/// Gives so many packets of as many flows, later; counts what is sent.
+struct Late {
+    from: Instant,
+    left: u64,
+    counters: PortCounters,
+}
+
+impl Port for Late {
+    fn name(&self) -> &str {
+        "late"
+    }
+    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        if self.left == 0 {
+            return Ok(RxStatus::Ended);
+        }
+        if Instant::now() < self.from {
+            return Ok(RxStatus::Idle { next_due_ns: None });
+        }
+        for _ in 0..self.left.min(16) {
+            let Some(packet) = pool.packet(&frame(self.left as u8, 0)) else { break };
+            self.counters.rx.count(packet.len());
+            burst.push(packet).unwrap();
+            self.left -= 1;
+        }
+        Ok(RxStatus::Received)
+    }
+    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        for packet in burst.drain() {
+            self.counters.tx.count(packet.len());
+            pool.free(packet);
+        }
+        Ok(())
+    }
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+/// Runs two workers that hand packets over to each other; what each receives, and when they are stopped.
+fn hand_over(packets: [u64; 2], limits: Limits, stop_after: Option<Duration>) -> Ledger {
+    let memory = Memory::new(2 * 4096, 2048).unwrap();
+    let lanes = Arc::<[Lane; 2]>::default();
+    let mut g = GraphBuilder::new(["late"]);
+    g.node("swap", ["out"], move |worker| Box::new(Swap { lanes: lanes.clone(), worker }));
+    g.input("late", "swap").edge("swap", "out", "port:late");
+    let from = Instant::now() + Duration::from_millis(50);
+    let late = |left| Late { from, left, counters: PortCounters::default() };
+    let queues = packets.map(|left| Box::new(late(left)) as Box<dyn Port>);
+    let mut options = options(4096, vec![]);
+    (options.clock, options.limits) = (Clock::wall(), limits);
+    let ports = vec![Vec::from(queues)];
+    let engine = Engine::new(g.build().unwrap(), 2, ports, &memory, &Domain::new(), options).unwrap();
+    let handle = engine.handle();
+    let outcome = std::thread::scope(|scope| {
+        let run = scope.spawn(|| engine.run(|_| ()));
+        if let Some(after) = stop_after {
+            std::thread::sleep(after);
+            handle.stop();
+        }
+        run.join().unwrap()
+    });
+    let ledger = outcome.snapshot.ledger();
+    assert!(outcome.errors.is_empty() && ledger.balances(), "{ledger:?}");
+    assert_eq!(outcome.snapshot.passed, outcome.snapshot.taken);
+    assert_eq!((outcome.snapshot.pool.unnamed, outcome.snapshot.ended), (0, 2));
+    ledger
+}
+
+/// One has nothing to receive from the beginning: it is there for what the other hands over to it.
+#[test]
+fn a_worker_whose_ports_have_ended_takes_what_others_hand_over() {
+    for packets in [[3000, 0], [0, 3000], [1500, 3000]] {
+        let ledger = hand_over(packets, Limits::default(), None);
+        let all = packets.iter().sum::<u64>();
+        assert_eq!((ledger.received, ledger.out, ledger.held), (all, all, 0), "{packets:?}");
+    }
+}
+
+#[test]
+fn nothing_is_on_its_way_when_all_have_been_stopped() {
+    let after = Duration::from_millis(100);
+    for _ in 0..5 {
+        let ledger = hand_over([u64::MAX; 2], Limits::default(), Some(after));
+        assert!(ledger.received > 0 && ledger.out == ledger.received, "{ledger:?}");
+        let ledger = hand_over([u64::MAX; 2], Limits { duration: Some(after), ..Limits::default() }, None);
+        assert!(ledger.received > 0 && ledger.out == ledger.received, "{ledger:?}");
+        let ledger = hand_over([u64::MAX; 2], Limits { packets: Some(1000), ..Limits::default() }, None);
+        assert!(ledger.received >= 2000 && ledger.out == ledger.received, "{ledger:?}");
+    }
 }

@@ -12,6 +12,7 @@ pub mod interface;
 pub mod martian;
 pub mod neighbor;
 pub mod nodes;
+pub mod plain;
 pub mod queue;
 pub mod reassembly;
 

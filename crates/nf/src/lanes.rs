@@ -60,6 +60,11 @@ impl<T> Lanes<T> {
         }
     }
 
+    /// Whether others may hand anything over.
+    pub(crate) fn are_shared(&self) -> bool {
+        !self.all.is_empty()
+    }
+
     /// Frees what still waits for this worker.
     pub(crate) fn surrender(&self, pool: &mut Pool, packet: impl Fn(T) -> Packet) {
         std::iter::from_fn(|| self.take_over()).for_each(|what| pool.free(packet(what)));

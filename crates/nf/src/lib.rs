@@ -10,8 +10,9 @@ pub mod header;
 pub mod ipfix;
 mod lanes;
 pub mod nat;
-pub mod plain;
 mod tap;
+
+pub use tidemill_ip::plain;
 
 /// Packets that a node looks up together before it goes through them: what that brings into the cache is still in its first level when their turn comes. Of a whole burst
 /// (256) some of it is not: NAT of 100,000 flows is a tenth slower then, and known connections of the filter a fifth (Zen 4).

@@ -316,4 +316,8 @@ impl<P: Port> Port for Fault<P> {
     fn wake(&mut self, waker: &Waker) -> Wake<'_> {
         self.inner.wake(waker)
     }
+
+    fn has_ended(&self) -> bool {
+        self.inner.has_ended() && self.rx.ready.is_empty() && self.rx.next_due_ns().is_none()
+    }
 }

@@ -109,6 +109,11 @@ pub trait Port: Send {
     fn wake(&mut self, _waker: &Waker) -> Wake<'_> {
         Wake::Poll
     }
+
+    /// Whether nothing is received any more, though the port is [`Idle`](RxStatus::Idle) as long as other workers send by it.
+    fn has_ended(&self) -> bool {
+        false
+    }
 }
 
 impl<P: Port + ?Sized> Port for Box<P> {
@@ -134,5 +139,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn wake(&mut self, waker: &Waker) -> Wake<'_> {
         (**self).wake(waker)
+    }
+
+    fn has_ended(&self) -> bool {
+        (**self).has_ended()
     }
 }

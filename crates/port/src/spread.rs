@@ -484,6 +484,10 @@ impl Port for Leader {
         self.shared.leader.get_or_init(|| waker.clone());
         self.device.wake(waker)
     }
+
+    fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Leader {

@@ -100,4 +100,8 @@ impl<P: Port> Port for Tap<P> {
     fn wake(&mut self, waker: &Waker) -> Wake<'_> {
         self.inner.wake(waker)
     }
+
+    fn has_ended(&self) -> bool {
+        self.inner.has_ended()
+    }
 }

@@ -4,6 +4,7 @@ use crate::config::{InterfaceConfig, RouterConfig};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use tidemill_ip::martian::is_host_v4;
+use tidemill_ip::plain::is_plain;
 use tidemill_ip::{Interface, Interfaces, Owner, Settings};
 use tidemill_lpm::Prefix;
 use tidemill_wire::MacAddr;
@@ -124,7 +125,7 @@ pub fn settings(
         }
         let name = name_of(entry);
         // Images have a name to a line, as lists do.
-        if name.trim().is_empty() || name.contains(char::is_control) {
+        if name.trim().is_empty() || !name.chars().all(is_plain) {
             return Err(ConfigError::new(key("name"), format!("{name:?}: give a name that can be shown")));
         }
         let base = plain(port, &ports[port], devices);
@@ -513,6 +514,10 @@ mod tests {
             (
                 "[[interface]]\nport='lan'\nvlan=2\nname=\"l\\nan\"",
                 "interface[0].name: \"l\\nan\": give a name that can be shown",
+            ),
+            (
+                "[[interface]]\nport='lan'\nvlan=2\nname=\"l\u{202e}an\"",
+                "interface[0].name: \"l\\u{202e}an\": give a name that can be shown",
             ),
             (
                 "[[interface]]\nport='lan'\nvlan=2\nname=' '",

@@ -15,6 +15,7 @@ use tidemill_control::{Tcp, Tls, Tokens};
 use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_grantor::{GrantorSection, without_keys};
 use tidemill_graph::Idle;
+use tidemill_ip::plain::is_plain;
 use tidemill_kvcache::KvcacheSection;
 use tidemill_lookup::numa::cpu_list;
 use tidemill_nf::assets::AssetsSection;
@@ -319,7 +320,7 @@ pub(crate) enum ClockChoice {
     Auto,
     /// The wall clock.
     Wall,
-    /// The packets' timestamps: a run gives the same output every time.
+    /// The packets' timestamps: a run gives the same output every time, but for what devices send.
     Capture,
 }
 
@@ -585,7 +586,7 @@ impl Config {
         }
         for (i, port) in self.port.iter().enumerate() {
             let before = &self.port[..i];
-            if port.name().trim().is_empty() || port.name().contains(char::is_control) {
+            if port.name().trim().is_empty() || !port.name().chars().all(is_plain) {
                 return Err(format!("port[{i}].name: {:?}: give a name that can be shown", port.name()));
             }
             if before.iter().any(|other| other.name() == port.name()) {

@@ -3,8 +3,11 @@
 //! What a box knows of the last seconds before it dies is lost with it: connections that began within `handover_s` seconds. The image is written
 //! beside the file, and moved over it, so that one or the other is there and whole. A file that is there and none of ours is not written over.
 
+use super::config::Config;
+use super::role::Opening;
 use super::service::{lock, now_ns};
-use super::written::{foreign, read_image, remove_left, replace};
+use super::setup::{clock, identity, reads_captures};
+use super::written::{foreign, keep_as, read_image, remove_left, replace};
 use crate::usage;
 use crate::usage::one_line;
 use anyhow::{Context, Result, bail};
@@ -24,11 +27,11 @@ pub(super) trait HandsOver {
     /// What reads the tables beside the workers and the control side.
     type Exporter;
 
-    /// Goes on with an image; how much of it, and how much does not fit.
+    /// Goes on with an image; how much of what is in it, in words, and how much does not fit.
     ///
     /// # Errors
     /// It is none.
-    fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(usize, usize)>;
+    fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(String, usize)>;
     /// See [`Exporter`](Self::Exporter).
     fn reads(&self) -> Self::Exporter;
     /// An image of now.
@@ -45,40 +48,79 @@ pub(super) struct HandoverFile {
 }
 
 impl HandoverFile {
-    pub(super) fn new(path: Option<&PathBuf>, every_s: u32) -> Option<Self> {
-        Some(HandoverFile { path: path?.clone(), every: Duration::from_secs(every_s.into()) })
+    /// The file of this run, if one is named, whose control side goes on with what it says. A run that is recorded, or on captures, is no box: it takes nothing over, and
+    /// leaves a box's file alone.
+    pub(super) fn open<C: HandsOver>(
+        opening: &Opening<'_>,
+        is_recorded: bool,
+        path: Option<&PathBuf>,
+        every_s: u32,
+        control: &mut C,
+    ) -> Option<Self> {
+        let file = HandoverFile { path: path?.clone(), every: Duration::from_secs(every_s.into()) };
+        let Opening { config, name, .. } = *opening;
+        if is_recorded || reads_captures(config) || clock(config).follows_packets() {
+            eprintln!(
+                "tidemill: {name}: {}: a run that is recorded, or on captures or by their clock, takes nothing over",
+                C::KEY
+            );
+            return None;
+        }
+        file.take(name, control);
+        Some(file)
     }
 
-    /// Refuses a file that is not ours to write.
+    /// Refuses a file that is not ours to write, or is written as another one.
     ///
     /// # Errors
     /// What it is instead.
-    pub(super) fn check<C: HandsOver>(path: Option<&PathBuf>, name: &str) -> Result<()> {
-        match path.and_then(|path| Some((path, foreign(path, C::KIND)?))) {
-            Some((path, what)) => Err(usage(format!("{name}: {}: {}: {what}", C::KEY, path.display()))),
+    pub(super) fn check<C: HandsOver>(path: Option<&PathBuf>, config: &Config, name: &str) -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        // A file that is not there yet, or is empty, could be both by what is in it.
+        let is_state = config.state.as_ref().is_some_and(|state| identity(&state.path) == identity(path));
+        let is_both = is_state.then_some("is state.path, too: give another name");
+        match is_both.or_else(|| foreign(path, C::KIND)) {
+            Some(what) => Err(usage(format!("{name}: {}: {}: {what}", C::KEY, path.display()))),
             None => Ok(()),
         }
     }
 
     /// Goes on with what the file says, if there is one; what is wrong with it is said, and the role starts without.
-    pub(super) fn take<C: HandsOver>(&self, name: &str, control: &mut C) {
-        let (path, key, what) = (self.path.display(), C::KEY, C::WHAT);
+    fn take<C: HandsOver>(&self, name: &str, control: &mut C) {
+        let (path, key) = (self.path.display(), C::KEY);
         remove_left(&self.path, C::KIND);
         let image = match read_image(&self.path) {
             Ok(image) => image,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => {
-                return eprintln!("tidemill: warning: {name}: {key}: {path}: {error}: starting without it");
+                let kept = self.keep::<C>();
+                eprintln!("tidemill: warning: {name}: {key}: {path}: {error}: starting without it{kept}");
+                return;
             }
         };
         match control.go_on(now_ns() / 1_000_000, &image) {
             Ok((taken, left_out)) => {
-                eprintln!("tidemill: {path}: {taken} {what} go on, {left_out} do not fit this configuration");
+                let kept = if left_out > 0 { self.keep::<C>() } else { String::new() };
+                eprintln!("tidemill: {path}: {taken} go on, {left_out} do not fit this configuration{kept}");
             }
             Err(error) => {
+                // Of what was lost with the power nothing is to be kept.
+                let is_lost = image.iter().all(|byte| *byte == 0);
+                let kept = if is_lost { String::new() } else { self.keep::<C>() };
                 let error = one_line(&error);
-                eprintln!("tidemill: warning: {name}: {path}: {error}: starting without it");
+                eprintln!("tidemill: warning: {name}: {path}: {error}: starting without it{kept}");
             }
+        }
+    }
+
+    /// Keeps an image of which not all goes on, beside the next one, which takes its place: with another configuration more of it may. Where it is, to be said.
+    fn keep<C: HandsOver>(&self) -> String {
+        let mut name = self.path.file_name().unwrap_or_default().to_os_string();
+        name.push(".old");
+        let old = self.path.with_file_name(name);
+        match keep_as(&self.path, &old, C::KIND) {
+            Ok(()) => format!("; the file is kept as {}", old.display()),
+            Err(error) => format!("; the file cannot be kept as {}: {error}", old.display()),
         }
     }
 
@@ -118,5 +160,57 @@ impl HandoverFile {
         let image = C::image(&exporter, now_ns() / 1_000_000)
             .context("this is a fault of the program, please report it")?;
         replace(&self.path, &image).with_context(|| format!("{}: cannot write", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_lookup::image::ImageBuilder;
+
+    fn image(number: u32) -> Vec<u8> {
+        ImageBuilder::new("nat-sessions", number, 32).finish()
+    }
+
+    /// Leaves out so much of an image; or takes it for none.
+    struct Takes(Option<usize>);
+
+    impl HandsOver for Takes {
+        const KEY: &'static str = "nat.handover";
+        const WHAT: &'static str = "sessions";
+        const KIND: &'static str = "nat-sessions";
+        type Exporter = ();
+
+        fn go_on(&mut self, _now_ms: u64, _image: &[u8]) -> Result<(String, usize)> {
+            Ok(("3 sessions".to_owned(), self.0.context("is damaged")?))
+        }
+
+        fn reads(&self) {}
+
+        fn image(_exporter: &(), _now_ms: u64) -> Result<Vec<u8>> {
+            Ok(image(9))
+        }
+    }
+
+    /// Who has given another configuration's name has more than one try.
+    #[test]
+    fn an_image_of_which_not_all_goes_on_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, old] = ["box", "box.old"].map(|name| folder.path().join(name));
+        let file = HandoverFile { path: path.clone(), every: Duration::from_secs(1) };
+        let run = |before: &[u8], takes| {
+            std::fs::write(&path, before).unwrap();
+            let mut control = Takes(takes);
+            file.take("test", &mut control);
+            file.end(&Mutex::new(control));
+            assert_eq!(std::fs::read(&path).unwrap(), image(9));
+            std::fs::read(&old).ok()
+        };
+        assert_eq!(run(&image(1), Some(0)), None);
+        assert_eq!(run(&image(2), Some(1)), Some(image(2)));
+        assert_eq!(run(&image(3), None), Some(image(3)));
+        assert_eq!(run(&image(4)[..40], None), Some(image(4)[..40].to_vec()));
+        // What was lost with the power takes nothing's place.
+        assert_eq!(run(&[0; 100], None), Some(image(4)[..40].to_vec()));
     }
 }

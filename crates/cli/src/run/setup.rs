@@ -212,7 +212,7 @@ pub(crate) fn check_files(
 
 /// What makes two paths one regular file: device and inode, or where it would be made. Other files (pipes, devices)
 /// are each their own.
-fn identity(path: &Path) -> (u64, u64, PathBuf) {
+pub(super) fn identity(path: &Path) -> (u64, u64, PathBuf) {
     match std::fs::metadata(path) {
         Ok(data) if data.is_file() => (data.dev(), data.ino(), PathBuf::new()),
         Ok(_) => (0, 0, path.to_path_buf()),
@@ -234,6 +234,18 @@ pub(crate) fn clock(config: &Config) -> Clock {
         ClockChoice::Auto if config.port.iter().filter(|spec| spec.receives()).all(flat) => Clock::Capture,
         ClockChoice::Auto => super::service::clock(),
     }
+}
+
+/// Whether packets are read from captures: whatever its clock, such a run is no box that has anything to hand over.
+pub(crate) fn reads_captures(config: &Config) -> bool {
+    config.port.iter().any(|port| matches!(port, PortSpec::Pcap(spec) if spec.input.is_some()))
+}
+
+/// Whether a run gives the same output every time: its time is its packets', and no stranger sends any of them.
+pub(crate) fn is_repeatable(config: &Config) -> bool {
+    let live =
+        |port: &PortSpec| matches!(port, PortSpec::AfPacket(_) | PortSpec::AfXdp(_) | PortSpec::Dpdk(_));
+    clock(config).follows_packets() && !config.port.iter().any(live)
 }
 
 /// Where the workers run.
@@ -357,6 +369,47 @@ mod tests {
             let mut wanted = config.port.clone();
             wanted[0].spread_by(by);
             assert_eq!(specs(&config), wanted, "{role} {more}");
+        }
+    }
+
+    /// A terminal would show them as others, or not at all.
+    #[test]
+    fn ports_have_names_that_can_be_shown() {
+        let parsed = |name: &str| {
+            let port = format!("[[port]]\nname = \"{name}\"\nkind = \"null\"\n");
+            Config::parse(&format!("version = 1\nrole = \"router\"\n{port}"), "test").map(drop)
+        };
+        assert!(parsed("l\u{e4}n").is_ok());
+        for name in ["l\\nan", "l\u{202e}an", "l\u{200b}an", " "] {
+            let said = format!("{:#}", parsed(name).unwrap_err());
+            assert!(said.contains("give a name that can be shown"), "{said}");
+        }
+    }
+
+    /// Whoever can send to a box must not foresee what it chooses, by whatever clock it goes.
+    #[test]
+    fn only_runs_that_no_stranger_sends_to_are_repeatable() {
+        let config = |clock: &str, a: &str, b: &str| {
+            let ports = format!("[[port]]\nname = \"a\"\n{a}\n[[port]]\nname = \"b\"\n{b}\n");
+            let text = format!("version = 1\nrole = \"router\"\n[run]\nclock = \"{clock}\"\n{ports}");
+            Config::parse(&text, "test").unwrap()
+        };
+        let capture = "kind = \"pcap\"\ninput = \"in.pcap\"";
+        let (slow, live) = (format!("{capture}\npace = \"time\""), "kind = \"af_packet\"");
+        let (writes, made) = ("kind = \"pcap\"\noutput = \"out.pcap\"", "kind = \"generator\"");
+        for (clock, a, b, repeatable, reads) in [
+            ("auto", capture, writes, true, true),
+            ("auto", &slow, writes, false, true),
+            ("capture", &slow, writes, true, true),
+            ("wall", capture, writes, false, true),
+            ("capture", made, writes, true, false),
+            ("auto", made, writes, false, false),
+            ("capture", live, writes, false, false),
+            ("capture", live, capture, false, true),
+        ] {
+            let config = config(clock, a, b);
+            let is = (is_repeatable(&config), reads_captures(&config));
+            assert_eq!(is, (repeatable, reads), "{clock} {a} {b}");
         }
     }
 

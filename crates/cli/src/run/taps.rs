@@ -60,7 +60,7 @@ impl Taps {
     /// Those of a run.
     pub(super) fn open(opening: &Opening<'_>) -> Result<Self> {
         let Opening { config, name, record, .. } = *opening;
-        let repeatable = record || super::setup::clock(config).follows_packets();
+        let repeatable = record || super::setup::is_repeatable(config);
         let workers = config.run.workers;
         Self::make(config, name, workers, |section| IpfixControl::new(section, workers, repeatable))
     }

@@ -3,12 +3,16 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tidemill_lookup::image;
 
 /// What is larger and has only zeros in it, as a disk's image, is none of ours.
 const MOST_ZEROS: u64 = 1 << 30;
+
+/// Who writes to a file for so long was killed while he did.
+const LEFT: Duration = Duration::from_secs(60);
 
 /// Why a file is not ours to write, if it is not: ours is one that is not there, has nothing or only zeros in it, or begins as our images do.
 pub(super) fn foreign(path: &Path, kind: &str) -> Option<&'static str> {
@@ -52,12 +56,13 @@ fn is_lost(path: &Path, bytes: u64) -> bool {
     }
 }
 
-/// Puts `bytes` in the place of a file, as a whole or not at all; nothing else is left, and no other file is written to. Who may read it stays as it was; a new one is
+/// Puts `bytes` in the place of a file, as a whole or not at all; nothing else is left, and no other file is written to. Whose it is, and who may read it, stays as it was; a new one is
 /// its owner's alone, for it says who talks to whom.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (fresh, mut file) = create_beside(path)?;
     if let Some(old) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
-        // Where there is no such thing the new one stays its owner's.
+        // Only root can give files away; and where there is no such thing the new one stays its owner's.
+        let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
         let _ = file.set_permissions(old.permissions());
     }
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
@@ -70,6 +75,17 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // The name too must outlast a loss of power.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
+}
+
+/// Has what is in a file stay under another name when the file is written anew. An image of its kind that has the name gives way.
+pub(super) fn keep_as(path: &Path, name: &Path, kind: &str) -> io::Result<()> {
+    if name.symlink_metadata().is_ok() {
+        if let Some(what) = foreign(name, kind) {
+            return Err(io::Error::other(what));
+        }
+        std::fs::remove_file(name)?;
+    }
+    std::fs::hard_link(path, name)
 }
 
 /// Makes a file beside this one, of a name that nobody has: no file that is there is opened, and no link followed.
@@ -87,31 +103,33 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// Removes what processes that are no more, and had this one's number perhaps, were writing beside this file when they were killed.
+/// Removes what others were writing beside this file when they were killed. Who writes now may be in another container, or on another machine: his number says nothing here.
 pub(super) fn remove_left(path: &Path, kind: &str) {
     let (Some(name), Some(folder)) = (path.file_name(), path.parent()) else { return };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     // Who may not look into it, or remove anything there, does without.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_file = entry.file_type().is_ok_and(|what| what.is_file());
-        if is_file && is_left(&entry.file_name(), name) && foreign(&entry.path(), kind).is_none() {
+        let is_old = |data: std::fs::Metadata| {
+            let since = data.modified().ok().and_then(|time| time.elapsed().ok());
+            data.is_file() && since.is_some_and(|since| since > LEFT)
+        };
+        // A link is not followed.
+        let is_left = is_written_beside(&entry.file_name(), name) && entry.metadata().is_ok_and(is_old);
+        if is_left && foreign(&entry.path(), kind).is_none() {
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// Whether a name is one of those that are made beside `of`, by a process that writes no longer.
-fn is_left(name: &OsStr, of: &OsStr) -> bool {
+/// Whether a name is one of those that are made beside `of`.
+fn is_written_beside(name: &OsStr, of: &OsStr) -> bool {
     let numbers = || {
         let rest = name.as_encoded_bytes().strip_prefix(of.as_encoded_bytes())?;
         let numbers = rest.strip_prefix(b".")?.strip_suffix(b".new")?;
         let (process, number) = std::str::from_utf8(numbers).ok()?.split_once('-')?;
         Some((process.parse::<u32>().ok()?, number.parse::<u64>().ok()?))
     };
-    numbers().is_some_and(|(process, _)| {
-        // We have written nothing yet.
-        process == std::process::id() || !Path::new("/proc").join(process.to_string()).exists()
-    })
+    numbers().is_some()
 }
 
 /// An image's bytes. One that is longer than it says is not read; of what is no image at all no more than shows that.
@@ -134,6 +152,7 @@ pub(super) fn read_image(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::SystemTime;
     use tidemill_lookup::image::ImageBuilder;
 
     #[test]
@@ -219,6 +238,31 @@ mod tests {
             replace(&path, b"2").unwrap();
             assert_eq!(mode(), kept);
         }
+        // Only root can give it away, and then goes on writing it for the other.
+        if std::os::unix::fs::chown(&path, Some(12_345), Some(12_346)).is_ok() {
+            replace(&path, b"3").unwrap();
+            let data = std::fs::metadata(&path).unwrap();
+            assert_eq!((data.uid(), data.gid(), mode()), (12_345, 12_346, 0o604));
+        }
+    }
+
+    #[test]
+    fn what_is_kept_outlives_what_takes_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, old] = ["state", "state.old"].map(|name| folder.path().join(name));
+        let image = |number| ImageBuilder::new("nat-sessions", number, 32).finish();
+        for number in [1, 2] {
+            replace(&path, &image(number)).unwrap();
+            keep_as(&path, &old, "nat-sessions").unwrap();
+            replace(&path, &image(9)).unwrap();
+            let both = [&path, &old].map(|path| std::fs::read(path).unwrap());
+            assert_eq!(both, [image(9), image(number)]);
+        }
+        // Nobody else's file gives way.
+        std::fs::write(&old, "theirs").unwrap();
+        let said = keep_as(&path, &old, "nat-sessions").unwrap_err().to_string();
+        assert!(said.starts_with("is there already"), "{said}");
+        assert_eq!(std::fs::read(&old).unwrap(), b"theirs");
     }
 
     #[test]
@@ -226,23 +270,33 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let (own, image) = (std::process::id(), ImageBuilder::new("nat-sessions", 1, 32).finish());
-        // Numbers of processes end below 2^22.
+        let long_ago = SystemTime::now() - 2 * LEFT;
+        let age = |path: &Path| {
+            let file = File::options().write(true).open(path).unwrap();
+            file.set_modified(long_ago).unwrap();
+        };
+        // Numbers of processes end below 2^22, and those of another container begin at 1, too.
         let mut left: Vec<PathBuf> = (0..150).map(|n| at(&format!("state.{own}-{n}.new"))).collect();
-        left.push(at("state.4194400-0.new"));
+        left.extend([at("state.4194400-0.new"), at("state.1-0.new")]);
         left.iter().for_each(|path| std::fs::write(path, &image[..40]).unwrap());
+        left.iter().for_each(|path| age(path));
         replace(&at("state"), &image).unwrap();
-        let kept: [(&str, &[u8]); 4] = [
-            ("state.1-0.new", &image),
+        let kept: [(&str, &[u8]); 3] = [
             ("state.4194400-x.new", &image),
             ("other.4194400-0.new", &image),
             ("state.4194400-1.new", b"somebody's"),
         ];
         kept.iter().for_each(|(name, bytes)| std::fs::write(at(name), bytes).unwrap());
+        kept.iter().for_each(|(name, _)| age(&at(name)));
+        // What somebody is just writing, whose number means nothing here.
+        let written = [at("state.4194400-3.new"), at(&format!("state.{own}-200.new"))];
+        written.iter().for_each(|path| std::fs::write(path, &image[..40]).unwrap());
         let link = at("state.4194400-2.new");
         std::os::unix::fs::symlink(at("state"), &link).unwrap();
         remove_left(&at("state"), "nat-sessions");
         assert!(left.iter().all(|path| !path.exists()));
         assert!(kept.iter().all(|(name, _)| at(name).exists()) && link.is_symlink());
+        assert!(written.iter().all(|path| path.exists()));
         assert_eq!(std::fs::read(at("state")).unwrap(), image);
     }
 

@@ -145,6 +145,11 @@ impl Links {
         self.back.is_some()
     }
 
+    /// Whether packets go to another worker.
+    pub(super) fn leads(&self) -> bool {
+        self.next.is_some()
+    }
+
     /// Whether packets come from another worker rather than from ports.
     pub(crate) fn follows(&self) -> bool {
         self.from.is_some()

@@ -48,6 +48,7 @@ pub struct FilterSection {
     pub log_per_s: u32,
     /// A file, relative to this file's folder, that answered connections, and tables of which the rule file says only the name, are written to, and read from when the filter starts, so that they go on after a restart or on
     /// another box that has this configuration and the file, as far as its rules allow them. A link, and one that is there and was not written for this, are refused; a new one is its owner's alone (mode 600).
+    /// One of which not all fits is kept beside the next one, with `.old` behind its name.
     pub handover: Option<PathBuf>,
     /// Seconds between two versions of the file `handover`, 1 to 3600; one more is written when the filter stops.
     pub handover_s: u32,

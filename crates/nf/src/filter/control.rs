@@ -309,6 +309,10 @@ fn read_files(path: &Path, handover: Option<&Path>) -> Result<(Ruleset, Vec<Arc<
     let wrong = |error| FilterError::Rules { file: shown(path), error };
     let text = read_text(path, MOST_BYTES as u64)?;
     let mut file = read_rules(&text).map_err(wrong)?;
+    if handover.is_some_and(|handover| is_same(handover, path)) {
+        let what = format!("{}: the rules are read from that: name another file", shown(path));
+        return Err(FilterError::Config { key: "handover", what });
+    }
     let folder = path.parent().unwrap_or(Path::new(""));
     let named = |name: &str, place: Place, most: u64| {
         let path = folder.join(name);
@@ -565,33 +569,34 @@ impl FilterControl {
         if self.v4.has_begun() || self.v6.has_begun() {
             return Err(FilterError::Begun);
         }
-        self.fill(tables)?;
+        let (all_tables, tables) = (tables.len(), self.fill(tables)?);
         let here = |name: &String| self.names.iter().zip(0..).find(|(own, _)| *own == name).map(|(_, n)| n);
         let interfaces: Vec<Option<u16>> = interfaces.iter().map(here).collect();
         let (rules, all) = (self.rules.current(), v4.len() + v6.len());
         let v4 = self.v4.restore(now_ms, rules, &v4, &interfaces);
         let v6 = self.v6.restore(now_ms, rules, &v6, &interfaces);
         let (Some(v4), Some(v6)) = (v4, v6) else { return Err(FilterError::Begun) };
-        Ok(Taken { connections: all - v4 - v6, left_out: v4 + v6 })
+        Ok(Taken { connections: all - v4 - v6, tables, left_out: v4 + v6 + all_tables - tables })
     }
 
-    /// Has in these tables what they say, where the rule file does not.
-    fn fill(&mut self, tables: Vec<(String, Arc<AddressSet>)>) -> Result<(), FilterError> {
-        let mut sets = self.sets.clone();
+    /// Has in these tables what they say, where the rule file does not; in how many.
+    fn fill(&mut self, tables: Vec<(String, Arc<AddressSet>)>) -> Result<usize, FilterError> {
+        let (mut sets, mut filled) = (self.sets.clone(), 0);
         for (name, addresses) in tables {
             let mut open = self.file.sets.iter().zip(&mut sets).filter(|(set, _)| set.is_open());
             if let Some((_, set)) = open.find(|(set, _)| set.name == name) {
                 *set = addresses;
+                filled += 1;
             }
         }
         if sets == self.sets {
-            return Ok(());
+            return Ok(filled);
         }
         let rules = self.rules().with_sets(&sets, &self.domain, self.next_version());
         let rules = rules.map_err(|error| FilterError::Set(format!("filter.handover: {error}")))?;
         self.rules.publish(rules);
         self.sets = sets;
-        Ok(())
+        Ok(filled)
     }
 
     /// Puts addresses into a set; returns how many were not there. In a set that has a file or a list they stay until that is read again.

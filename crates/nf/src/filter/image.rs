@@ -62,11 +62,13 @@ pub struct Connections {
 }
 
 /// What was taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Connections that go on.
     pub connections: usize,
-    /// Those that the rules do not allow, whose interfaces are not there, or that are more than there is room for.
+    /// Tables that have in them what they had.
+    pub tables: usize,
+    /// Connections that the rules do not allow, whose interfaces are not there, or that are more than there is room for; tables that are not there, or of which the rule file says what is in them.
     pub left_out: usize,
 }
 
@@ -354,16 +356,16 @@ mod tests {
             // Another clock, other numbers of interfaces, another secret.
             let mut after = control(workers, ["wan", "lan"], RULES, 9);
             assert!(judge(&after, 70_000, OUTWARD, &answers) != Fate::Passes);
-            assert_eq!(after.import(70_000, &image).unwrap(), Taken { connections: 1, left_out: 0 });
+            assert_eq!(after.import(70_000, &image).unwrap(), Taken { connections: 1, ..Taken::default() });
             assert_eq!(judge(&after, 70_000, OUTWARD, &answers), Fate::Passes);
             assert!(judge(&after, 70_000, OUTWARD, &other) != Fate::Passes);
             // What is there is not taken twice, and it ends: 120 seconds after the last packet.
-            assert_eq!(after.import(70_000, &image).unwrap(), Taken { connections: 0, left_out: 1 });
+            assert_eq!(after.import(70_000, &image).unwrap(), Taken { left_out: 1, ..Taken::default() });
             assert!(judge(&after, 190_000, OUTWARD, &answers) != Fate::Passes);
         }
         for (names, rules) in [(["lan", "wan"], "block all\n"), (["lan", "dmz"], "pass all\n")] {
             let mut after = control(1, names, rules, 9);
-            assert_eq!(after.import(70_000, &image).unwrap(), Taken { connections: 0, left_out: 1 });
+            assert_eq!(after.import(70_000, &image).unwrap(), Taken { left_out: 1, ..Taken::default() });
         }
         let mut begun = control(1, ["lan", "wan"], RULES, 9);
         begun.v4.seats().lock().unwrap()[0] = None;
@@ -385,13 +387,15 @@ mod tests {
         let mut after = control(1, ["lan", "wan"], rules, 9);
         let banned = |port| udp((1, port), (9, 53));
         assert_eq!(judge(&after, 1000, OUTWARD, &banned(7)), Fate::Passes);
-        after.import(70_000, &image).unwrap();
+        let taken = Taken { tables: 1, ..Taken::default() };
+        assert_eq!(after.import(70_000, &image).unwrap(), taken);
         assert_eq!(after.set("bans"), before.set("bans"));
         assert_eq!(after.set("list").unwrap().len(), 1, "its list says what is in it");
         assert_ne!(judge(&after, 70_000, OUTWARD, &banned(8)), Fate::Passes);
         for other in ["table <bans> { }\npass all\n", "table <bans> const\npass all\n", "pass all\n"] {
             let mut after = control(1, ["lan", "wan"], other, 9);
-            after.import(70_000, &image).unwrap();
+            let taken = Taken { left_out: 1, ..Taken::default() };
+            assert_eq!(after.import(70_000, &image).unwrap(), taken, "{other}");
             assert!(after.set("bans").is_none_or(AddressSet::is_empty), "{other}");
         }
     }
@@ -430,7 +434,7 @@ mod tests {
         let image = before.exporter().export(2000);
         for workers in [1, 2] {
             let mut after = in_vrf(2, 100, workers, ["lan", "wan"], RULES, 9);
-            assert_eq!(after.import(70_000, &image).unwrap(), Taken { connections: 1, left_out: 0 });
+            assert_eq!(after.import(70_000, &image).unwrap(), Taken { connections: 1, ..Taken::default() });
             assert_eq!(judge(&after, 70_000, INWARD, &answers), Fate::Passes);
         }
     }
@@ -465,7 +469,7 @@ mod tests {
         drop(before);
         let mut after = sized(1 << 20, 1, ["lan", "wan"], RULES, 9);
         let taken = after.import(70_000, &image).unwrap();
-        assert_eq!(taken, Taken { connections: MILLION as usize, left_out: 0 });
+        assert_eq!(taken, Taken { connections: MILLION as usize, ..Taken::default() });
         judge_all(&after, 71_000, false);
     }
 
@@ -507,7 +511,7 @@ mod tests {
         let v4 = vec![saved_tcp(4000)];
         let image = Connections { interfaces, v4, ..Connections::default() }.encode();
         let mut control = control(1, ["lan", "wan"], RULES, 5);
-        assert_eq!(control.import(1000, &image).unwrap(), Taken { connections: 1, left_out: 0 });
+        assert_eq!(control.import(1000, &image).unwrap(), Taken { connections: 1, ..Taken::default() });
         let again = Connections::decode(&control.exporter().export(2000)).unwrap();
         let [saved] = again.v4[..] else { panic!("{again:?}") };
         assert_eq!(saved.connection.tcp, saved_tcp(4000).connection.tcp.resumed().to_keep());

@@ -353,6 +353,10 @@ impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
         self.lanes.wake_with(waker);
     }
 
+    fn is_handed_packets(&self) -> bool {
+        self.lanes.are_shared()
+    }
+
     fn surrender(&mut self, pool: &mut Pool) {
         self.held.drain().for_each(|(packet, _)| pool.free(packet));
         self.lanes.surrender(pool, |(packet, _)| packet);

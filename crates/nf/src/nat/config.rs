@@ -48,6 +48,7 @@ pub struct NatSection {
     pub fragment_s: u32,
     /// A file, relative to this file's folder, that sessions are written to, and read from when the NAT starts, so that connections go on after a restart
     /// or on another box that has this configuration and the file. A link, and one that is there and was not written for this, are refused; a new one is its owner's alone (mode 600).
+    /// One of which not all fits is kept beside the next one, with `.old` behind its name.
     pub handover: Option<PathBuf>,
     /// Seconds between two versions of the file `handover`, 1 to 3600; one more is written when the NAT stops.
     pub handover_s: u32,

@@ -390,7 +390,24 @@ impl NatControl {
                 interface.name
             ))
         });
-        on_link.take(3).chain(self.limits()).chain(self.families()).collect()
+        let all = on_link.take(3).chain(self.routed(interfaces));
+        all.chain(self.limits()).chain(self.families()).collect()
+    }
+
+    /// Whose ports are computed, and would be outside but for a route.
+    fn routed(&self, interfaces: &Interfaces) -> impl Iterator<Item = String> {
+        let Rules { inside, outside, .. } = self.rules.current();
+        let v4 = self.v4.as_ref().map(|half| &half.plan);
+        let v6 = self.v6.as_ref().map(|half| &half.plan);
+        let on_link = [
+            settings::on_link_outside(interfaces, inside, outside, v4),
+            settings::on_link_outside(interfaces, inside, outside, v6),
+        ];
+        on_link.into_iter().flatten().map(|(what, _)| {
+            format!(
+                "nat.deterministic.inside: {what}: who is there is not answered: have a route lead inside to these addresses, or give inside hosts' prefix"
+            )
+        })
     }
 
     /// What one host may take of everybody's room.

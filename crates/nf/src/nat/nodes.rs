@@ -490,6 +490,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.lanes.wake_with(waker);
     }
 
+    fn is_handed_packets(&self) -> bool {
+        self.lanes.are_shared()
+    }
+
     fn surrender(&mut self, pool: &mut Pool) {
         self.held.drain().for_each(|packet| pool.free(packet));
         self.lanes.surrender(pool, |(packet, _)| packet);

@@ -350,34 +350,52 @@ fn are_inside(
     Ok(())
 }
 
-/// Whose ports are computed is inside: on a link outside nobody could answer, for [`near`] has the narrower network count.
+/// Whose ports are computed is inside: if they are all of a link outside, nobody there could answer, for [`near`] has them inside.
 fn is_no_link_outside<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize>(
     interfaces: &Interfaces,
     inside: &[bool],
     outside: &[bool],
     plan: Option<&Plan<A>>,
 ) -> Result<(), NatError> {
-    let Some(rule) = plan.and_then(|plan| plan.deterministic) else { return Ok(()) };
-    let bounds = rule.bounds();
-    let around =
-        [outside, inside].map(|side| link_around::<A, E, S, T>(interfaces, side, bounds).map(|i| &i.name));
-    let [Some(name), None] = around else { return Ok(()) };
-    let [first, last] = bounds.map(|bits| A::of_bits(bits).ip());
-    let what = format!(
-        "{first} to {last} is on the link of interface {name:?}, which is outside: give inside hosts' prefix"
-    );
-    Err(NatError::config("deterministic.inside", what))
+    match on_link_outside(interfaces, inside, outside, plan) {
+        Some((what, true)) => {
+            Err(NatError::config("deterministic.inside", format!("{what}: give inside hosts' prefix")))
+        }
+        _ => Ok(()),
+    }
 }
 
-/// An interface of this side with a link that has all these addresses.
-fn link_around<'a, A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+/// On which link outside all those are whose ports are computed, in words, and whether they are all of it; `None`: on none, or on one inside, too. Where they are a part a route may
+/// lead inside to them.
+pub(crate) fn on_link_outside<A, const E: usize, const S: usize, const T: usize>(
+    interfaces: &Interfaces,
+    inside: &[bool],
+    outside: &[bool],
+    plan: Option<&Plan<A>>,
+) -> Option<(String, bool)>
+where
+    A: Family<E, S, T> + Into<u128>,
+{
+    let bounds = plan?.deterministic?.bounds();
+    let around = |from: u128, to: u128| from <= bounds[0] && bounds[1] <= to;
+    if has_link::<A, E, S, T>(interfaces, inside, around).is_some() {
+        return None;
+    }
+    let whole = has_link::<A, E, S, T>(interfaces, outside, |from, to| [from, to] == bounds);
+    let link = whole.or_else(|| has_link::<A, E, S, T>(interfaces, outside, around))?;
+    let [first, last] = bounds.map(|bits| A::of_bits(bits).ip());
+    let what = format!("{first} to {last} is on the link of interface {:?}, which is outside", link.name);
+    Some((what, whole.is_some()))
+}
+
+/// An interface of this side that has such a link, from its first address to its last.
+fn has_link<'a, A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     interfaces: &'a Interfaces,
     side: &[bool],
-    [first, last]: [u128; 2],
+    is: impl Fn(u128, u128) -> bool,
 ) -> Option<&'a Interface> {
-    let has = |interface: &Interface| {
-        links::<A, E, S, T>(interface).iter().any(|[_, from, to]| *from <= first && last <= *to)
-    };
+    let has =
+        |interface: &Interface| links::<A, E, S, T>(interface).iter().any(|[_, from, to]| is(*from, *to));
     let mut all = interfaces.iter().zip(side);
     all.find(|(interface, side)| **side && has(interface)).map(|(interface, _)| interface)
 }

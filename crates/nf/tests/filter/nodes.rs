@@ -1,8 +1,7 @@
 //! The nodes in a graph, between two ports in memory: what passes goes on, fragments wait and follow, packets are handed over, and the books balance.
 
 use crate::packets::{Body, LAN, SYN, fragments, ip, packet, segment};
-use std::time::{Duration, Instant};
-use tidemill_burst::{Burst, DropReason, Memory, Packet, Pool};
+use tidemill_burst::{DropReason, Memory, Packet};
 use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Outcome, Verdict};
 use tidemill_ip::nodes::error;
 use tidemill_ip::{Adjacency, Interface, Interfaces, NextHops};
@@ -10,7 +9,7 @@ use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::filter::{Counter, FilterControl, FilterSection, Host, splice};
 use tidemill_port::memory::{Frame, MemoryPort, Sent};
-use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_port::Port;
 use tidemill_wire::{EtherType, MacAddr};
 
 /// Stands for what is around: by family; by where a packet came in the label of a next hop; by that the port to leave by.
@@ -50,36 +49,6 @@ impl Node for Stub {
                 Stub::Error => Verdict::Consume,
             };
         }
-    }
-}
-
-/// Receives nothing, and ends when so many frames have been sent by whomever: so that every worker is there for what others hand it over.
-/// Nobody waits for ever for what does not come.
-struct Patient {
-    port: MemoryPort,
-    sent: Sent,
-    count: usize,
-    since: Instant,
-}
-
-impl Port for Patient {
-    fn name(&self) -> &str {
-        self.port.name()
-    }
-
-    fn rx(&mut self, now_ns: u64, _: &mut Pool, _: &mut Burst) -> Result<RxStatus, PortError> {
-        if self.sent.frames().len() >= self.count || self.since.elapsed() > Duration::from_secs(5) {
-            return Ok(RxStatus::Ended);
-        }
-        Ok(RxStatus::Idle { next_due_ns: Some(now_ns + 1_000_000) })
-    }
-
-    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        self.port.tx(now_ns, pool, burst)
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.port.counters()
     }
 }
 
@@ -140,16 +109,11 @@ fn run(rules: &str, queues: Vec<Vec<(u64, Vec<u8>)>>) -> (Outcome, Vec<Vec<u8>>,
         graph.edge(&format!("{ip}-neighbor"), "found", &format!("filter{}", &ip[2..]));
     }
     let (mut lan, mut wan, sent) = (Vec::new(), Vec::new(), Sent::default());
-    let (count, since) = (if workers > 1 { queues.iter().map(Vec::len).sum() } else { 0 }, Instant::now());
     for queue in queues {
         let frames = queue.into_iter().map(|(ms, ip)| vec![Frame::at(ms * 1_000_000, frame(&ip))]);
         lan.push(Box::new(MemoryPort::new("lan", frames)) as Box<dyn Port>);
-        wan.push(MemoryPort::new("wan", []).sending_to(&sent));
+        wan.push(Box::new(MemoryPort::new("wan", []).sending_to(&sent)) as Box<dyn Port>);
     }
-    let wan = wan
-        .into_iter()
-        .map(|port| Box::new(Patient { port, sent: sent.clone(), count, since }) as Box<dyn Port>);
-    let wan: Vec<_> = wan.collect();
     let memory = Memory::new(4096 * workers, 2048).unwrap();
     let options = Options {
         clock: if workers > 1 { Clock::wall() } else { Clock::Capture },

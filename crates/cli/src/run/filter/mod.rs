@@ -17,7 +17,7 @@ use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
-use tidemill_nf::filter::image::{Connections, Exporter, KIND};
+use tidemill_nf::filter::image::{Connections, Exporter, KIND, Taken};
 use tidemill_nf::filter::{
     Counter, FilterControl, FilterError, FilterFiles, FilterSection, Host, MOST_STATES, Prepared,
 };
@@ -56,7 +56,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let (router, ports, state) = router::make(opening)?;
     let section = config.filter.clone().unwrap_or_default();
     // What follows a capture gives the same output every time.
-    let repeatable = super::setup::clock(config).follows_packets();
+    let repeatable = super::setup::is_repeatable(config);
     let role = Spliced::new(opening, router, |interfaces| {
         let workers = config.run.workers;
         let made = match repeatable {
@@ -66,17 +66,9 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
         let mut filter = made.map_err(|error| mistake(name, &error))?;
         check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
         remark(name, &filter);
-        let handover = HandoverFile::new(section.handover.as_ref(), section.handover_s);
-        match &handover {
-            Some(_) if repeatable => {
-                eprintln!(
-                    "tidemill: {name}: filter.handover: a run by the clock of captures takes nothing over"
-                );
-            }
-            Some(file) => file.take(name, &mut filter),
-            None => {}
-        }
-        Ok((FilterPart { handover: handover.filter(|_| !repeatable) }, filter))
+        let (path, every_s) = (section.handover.as_ref(), section.handover_s);
+        let handover = HandoverFile::open(opening, false, path, every_s, &mut filter);
+        Ok((FilterPart { handover }, filter))
     })?;
     Ok(Open { role: Arc::new(role), ports, state })
 }
@@ -135,9 +127,10 @@ impl HandsOver for FilterControl {
     const KIND: &'static str = KIND;
     type Exporter = Exporter;
 
-    fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(usize, usize)> {
-        let taken = self.import(now_ms, image)?;
-        Ok((taken.connections, taken.left_out))
+    fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(String, usize)> {
+        let Taken { connections, tables, left_out } = self.import(now_ms, image)?;
+        let and_tables = if tables > 0 { format!(" and {tables} tables") } else { String::new() };
+        Ok((format!("{connections} connections{and_tables}"), left_out))
     }
 
     fn reads(&self) -> Exporter {
@@ -169,7 +162,7 @@ impl Part for FilterPart {
         let Some(section) = &config.filter else {
             return Err(usage(format!("{name}: filter: is missing: name the file of rules in [filter]")));
         };
-        HandoverFile::check::<FilterControl>(section.handover.as_ref(), name)?;
+        HandoverFile::check::<FilterControl>(section.handover.as_ref(), config, name)?;
         check_room(config, name, "a filter", "filter", section.fragments)
     }
 

@@ -66,8 +66,8 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
     let Opening { config, name, domain, .. } = *opening;
     let section = config.nat.clone().unwrap_or_default();
     let workers = config.run.workers;
-    // What is replayed finds the same ports, and what follows a capture gives the same output every time; nor is its clock a box's.
-    let repeatable = record || super::setup::clock(config).follows_packets();
+    // What is replayed finds the same ports, and what follows a capture gives the same output every time.
+    let repeatable = record || super::setup::is_repeatable(config);
     Spliced::new(opening, router, |interfaces| {
         let made = if repeatable {
             NatControl::with_secret(&section, interfaces, workers, domain, 0)
@@ -76,17 +76,9 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
         };
         let mut nat = made.map_err(|error| mistake(name, &error))?;
         remark(name, &nat, interfaces);
-        let handover = HandoverFile::new(section.handover.as_ref(), section.handover_s);
-        match &handover {
-            Some(_) if repeatable => {
-                eprintln!(
-                    "tidemill: {name}: nat.handover: a run that is recorded, or goes by the clock of captures, takes nothing over"
-                );
-            }
-            Some(file) => file.take(name, &mut nat),
-            None => {}
-        }
-        Ok((NatPart { handover: handover.filter(|_| !repeatable) }, nat))
+        let (path, every_s) = (section.handover.as_ref(), section.handover_s);
+        let handover = HandoverFile::open(opening, record, path, every_s, &mut nat);
+        Ok((NatPart { handover }, nat))
     })
 }
 
@@ -96,9 +88,9 @@ impl HandsOver for NatControl {
     const KIND: &'static str = KIND;
     type Exporter = Exporter;
 
-    fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(usize, usize)> {
+    fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(String, usize)> {
         let taken = self.import(now_ms, image)?;
-        Ok((taken.sessions, taken.left_out))
+        Ok((format!("{} sessions", taken.sessions), taken.left_out))
     }
 
     fn reads(&self) -> Exporter {
@@ -132,7 +124,7 @@ impl Part for NatPart {
                 "{name}: nat: is missing: say in [nat] who is inside, and which pool there is"
             )));
         };
-        HandoverFile::check::<NatControl>(section.handover.as_ref(), name)?;
+        HandoverFile::check::<NatControl>(section.handover.as_ref(), config, name)?;
         check_room(config, name, "a NAT", "nat", section.fragments)
     }
 

@@ -35,7 +35,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     }
     // Senders choose what is hashed; what follows a capture gives the same output every time.
     let random = |n: u64| u128::from(RandomState::new().hash_one(n));
-    let repeatable = super::setup::clock(config).follows_packets();
+    let repeatable = super::setup::is_repeatable(config);
     let secret = if repeatable { 0 } else { random(0) << 64 | random(1) };
     // A wrong section is found before ports are opened.
     let control = control(config, name, domain, secret)?;

@@ -1,5 +1,7 @@
 use super::*;
+use crate::nat::NatControl;
 use tidemill_ip::Interface;
+use tidemill_lookup::qsbr::Domain;
 
 fn interfaces() -> Interfaces {
     let mut list: Vec<Interface> = ["lan", "wan", "dmz"]
@@ -223,7 +225,6 @@ fn deterministic_hosts_are_inside() {
         ("203.0.0.0/16", "203.0.0.0/16: has 203.0.113.0 of nat.pool, which is outside"),
         ("2001:db8:1::/60", "2001:db8:1::/60: has 2001:db8:1:: of nat.pool, which is outside"),
         ("192.0.2.0/24", "192.0.2.0 to 192.0.2.255 is on the link of interface \"wan\", which is outside"),
-        ("192.0.2.8/30", "192.0.2.8 to 192.0.2.11 is on the link of interface \"wan\", which is outside"),
         (
             "2001:db8::/64",
             "2001:db8:: to 2001:db8::ffff:ffff:ffff:ffff is on the link of interface \"wan\", which is",
@@ -232,6 +233,30 @@ fn deterministic_hosts_are_inside() {
         let said = with(inside);
         assert!(said.starts_with(&format!("nat.deterministic.inside: {what}")), "{inside}: {said}");
         assert!(said.ends_with(": give inside hosts' prefix"), "{said}");
+    }
+}
+
+/// A part of a wide link outside may be behind a router inside, which a route says.
+#[test]
+fn deterministic_hosts_on_a_part_of_a_link_outside_are_remarked() {
+    for (inside, on) in [
+        ("192.0.2.8/30", "192.0.2.8 to 192.0.2.11 is on the link of interface \"wan\", which is outside"),
+        (
+            "2001:db8::40/122",
+            "2001:db8::40 to 2001:db8::7f is on the link of interface \"wan\", which is outside",
+        ),
+        ("10.7.0.0/28", ""),
+        ("100.64.0.0/28", ""),
+    ] {
+        let base = BASE.replace("\"192.0.2.1\"", "\"203.0.113.0/24\", \"2001:db8:1::/120\"");
+        let computed = format!("inside = \"{inside}\"\nhost_length6 = 128\nports_per_host = 2\n");
+        let section: NatSection = toml::from_str(&format!("{base}[deterministic]\n{computed}")).unwrap();
+        let control = NatControl::check(&section, &interfaces(), &Domain::new()).unwrap();
+        let remarks = control.remarks(&interfaces());
+        let said = remarks.iter().find(|remark| remark.contains("which is outside"));
+        let wanted = format!("nat.deterministic.inside: {on}: who is there is not answered: have a route");
+        assert_eq!(said.is_some(), !on.is_empty(), "{inside}: {remarks:?}");
+        assert!(said.is_none_or(|said| said.starts_with(&wanted)), "{said:?}");
     }
 }
 

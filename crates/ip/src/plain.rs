@@ -1,10 +1,10 @@
-//! Characters that only show themselves. Who sends packets, or writes rules, picks the others for what a terminal makes of them.
+//! Characters that only show themselves. Who sends packets, or writes names and rules, picks the others for what a terminal makes of them.
 
 /// Whether a character moves no cursor, ends no line, turns no text around, and is seen: neither one of Unicode's controls, nor a separator of lines, nor one that only says how others
 /// are shown (Unicode Technical Report 36, section 3.6).
 ///
 /// ```
-/// use tidemill_nf::plain::is_plain;
+/// use tidemill_ip::plain::is_plain;
 /// assert!("naïve ✓ 漢字".chars().all(is_plain));
 /// assert!(!is_plain('\u{202e}'), "from right to left, from here on");
 /// ```
