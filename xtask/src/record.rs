@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this, or one of these with commas: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, bench-port-wire, bench-churn, peers-port, peers-port-v6, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, gate-ways, fu-4.6, bench-nf, bench-kv, bench-redis, bench-classify,
+    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, bench-port-wire, bench-churn, peers-port, peers-port-v6, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, gate-ways, fu-4.6, bench-nf, bench-nf-wire, bench-kv, bench-redis, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
@@ -216,7 +216,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if wanted("bench-nf") {
         let record = Record::start("bench-nf", json!({}), options.quick)?;
-        bench(record, &["nf"], None, if options.quick { &["--runs", "2"] } else { &[] })?;
+        let cases = ["nf", "--case", "nat,established,established-tcp,new"];
+        bench(record, &cases, None, if options.quick { &["--runs", "2"] } else { &[] })?;
+    }
+    // By root; `bench-nf` alone means both.
+    if wanted("bench-nf-wire") {
+        let record = Record::start("bench-nf-wire", json!({}), options.quick)?;
+        let quick: &[&str] = if options.quick {
+            &["--runs", "3", "--seconds", "0.3"]
+        } else {
+            &["--runs", "11", "--seconds", "1"]
+        };
+        bench(record, &["nf", "--wire"], None, quick)?;
     }
     if wanted("bench-kv") {
         let record = Record::start("bench-kv", json!({}), options.quick)?;

@@ -150,7 +150,7 @@ reasons! {
     FilterRejected = "filter-rejected": "a rule of the filter says reject: its sender is told",
     FilterOutOfWindow = "filter-out-of-window": "a TCP segment, or an error that quotes one, that does not fit its connection: outside its window, or against its state",
     FilterStatesFull = "filter-states-full": "no room for another connection; raise filter.states",
-    FilterSourceLimit = "filter-source-limit": "its source (of IPv6: its /64) has as many connections as filter.states_per_source allows",
+    FilterSourceLimit = "filter-source-limit": "its source (of IPv6: its /64) has as many connections as filter.states_per_source allows, which is fewer while the last quarter of filter.states is taken",
     FilterMalformed = "filter-malformed": "ends before its ports or flags, has port 0, lengths that contradict, or goes to itself",
     FilterHeaders = "filter-headers": "IPv6 extension headers that cannot be followed, or a routing header that would send it on",
     FilterFragmentRefused = "filter-fragment-refused": "a fragment of a packet whose first one was refused, that overlaps another, or that came before it where none may wait (filter.fragments = 0)",

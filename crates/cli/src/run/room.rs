@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::fs;
 use tidemill_gatekeeper::gate::Gate;
 use tidemill_nf::ipfix::Meter;
-use tidemill_nf::{filter, nat};
+use tidemill_nf::{assets, filter, nat};
 
 /// What a key asks for: bytes, of all workers together, when its tables are full.
 type Ask = (&'static str, f64);
@@ -64,6 +64,10 @@ fn asks(config: &Config) -> Vec<Ask> {
                 ("filter.unanswered", unanswered),
             ]);
         }
+    }
+    if let Some(section) = &config.assets {
+        let [table, of_worker] = assets::table_bytes(section);
+        asks.push(("assets.hosts", table / workers + of_worker));
     }
     if let Some(section) = &config.ipfix {
         asks.push(("ipfix.flows", section.flows as f64 * Meter::BYTES_PER_FLOW));
@@ -184,6 +188,14 @@ mod tests {
                 assert!((two / one - times).abs() < 1e-9, "{role}: {key}: {one} bytes, {two} of two workers");
             }
         }
+        let hosts = |workers: u32| {
+            let run = format!("[run]\nworkers = {workers}\n");
+            of(&format!("role = \"router\"\n{run}{PORTS}[assets]\nhosts = 100000\n")).pop().unwrap()
+        };
+        // One table, however many workers fill it.
+        let ((key, one), (_, two)) = (hosts(1), hosts(2));
+        assert_eq!(key, "assets.hosts");
+        assert!(one > 1e8 && two > one && two < 1.1 * one, "{one} bytes, {two} of two workers");
         let more = of(&format!("role = \"router\"\n{PORTS}[ipfix]\ncollector = \"192.0.2.9:4739\"\n"));
         assert_eq!(more.last().map(|(key, _)| *key), Some("ipfix.flows"));
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub struct AssetsSection {
     /// Whose addresses are of interest, as `["10.0.0.0/8", "2001:db8::/32"]`; all if there are none.
     pub networks: Vec<String>,
-    /// Hosts that there is room for, 16 to 16777216. A full table has those give way that have only sent packets, longest silent first.
+    /// Hosts that there is room for, 16 to 16777216. A full table has those give way that have only sent packets, longest silent first. Each takes some 4 KB at most, of all workers together.
     pub hosts: usize,
     /// Seconds of silence after which a host is forgotten, 8 to 31536000.
     pub idle_s: u32,

@@ -4,7 +4,8 @@ use crate::assets::config::AssetsSection;
 use crate::assets::counters::{Board, Counter, Counters};
 use crate::assets::fingerprints::{FingerprintError, Fingerprints};
 use crate::assets::observation::Observation;
-use crate::assets::table::Assets;
+use crate::assets::seen::Seen;
+use crate::assets::table::{Assets, BYTES_PER_HOST};
 use crate::assets::watch::Watch;
 use crate::filter::text::{Network, read_network};
 use crossbeam_queue::ArrayQueue;
@@ -99,6 +100,12 @@ impl Settings {
     pub fn table(&self) -> Assets {
         Assets::new(self.hosts, u64::from(self.idle_s) * 1000)
     }
+}
+
+/// Bytes that such a section asks for at most: the table of all workers, and what each worker remembers to have reported.
+pub fn table_bytes(section: &AssetsSection) -> [f64; 2] {
+    let remembered = Seen::bytes_of(section.hosts.saturating_mul(REPORTS));
+    [section.hosts as f64 * BYTES_PER_HOST, remembered as f64]
 }
 
 fn read(path: &Path) -> Result<Fingerprints, AssetsError> {

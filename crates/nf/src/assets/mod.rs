@@ -35,7 +35,7 @@ pub mod tls;
 mod watch;
 
 pub use config::AssetsSection;
-pub use control::{AssetsControl, AssetsError, Settings};
+pub use control::{AssetsControl, AssetsError, Settings, table_bytes};
 pub use counters::{Counter, Counters};
 pub use fingerprints::Fingerprints;
 pub use node::{NAME, splice};

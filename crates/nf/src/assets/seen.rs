@@ -26,8 +26,16 @@ fn pack(tag: u32, until_s: u32) -> u64 {
 impl Seen {
     /// One that remembers about so many; a power of two is made of it.
     pub fn new(entries: usize) -> Self {
-        let sets = entries.clamp(WAYS, 1 << 30).next_power_of_two() / WAYS;
-        Seen { sets: vec![[0; WAYS]; sets].into_boxed_slice() }
+        Seen { sets: vec![[0; WAYS]; Seen::sets_of(entries)].into_boxed_slice() }
+    }
+
+    fn sets_of(entries: usize) -> usize {
+        entries.clamp(WAYS, 1 << 30).next_power_of_two() / WAYS
+    }
+
+    /// Bytes that one for so many occupies.
+    pub fn bytes_of(entries: usize) -> usize {
+        Seen::sets_of(entries) * size_of::<[u64; WAYS]>()
     }
 
     fn place(&self, hash: u64) -> (usize, u32) {

@@ -3,6 +3,9 @@
 //! A host is *known* by a service, a name, DHCP, or its hardware address; *bare* if it has only sent packets, which anybody can do in anybody's name. A
 //! full table has a bare one give way, the one that was silent longest, and known ones only beyond seven eighths of the room: so a flood of
 //! forged sources takes an eighth of it, and what is known stays.
+//!
+//! A host has room for [`OF_EACH`] facts (services, names, announcements). What it has beyond that is out of a room that all share, of one fact for each host that there is room for: so a
+//! host may have many, and forged ones with all their ports are no more memory than [`BYTES_PER_HOST`] for each.
 
 use crate::assets::banner::Protocol;
 use crate::assets::observation::{Dhcp, Fact, Host, Observation};
@@ -21,9 +24,29 @@ pub const MOST_SERVICES: usize = 128;
 pub const MOST_NAMES: usize = 8;
 /// Announced services kept of a host.
 pub const MOST_ANNOUNCED: usize = 32;
+/// Services, names and announced services that each host has room for; more only while not all of that is taken which hosts share.
+pub const OF_EACH: usize = 8;
+
+/// Bytes that a host takes at most, with its part of what is shared; what maps, trees and lists leave empty as they grow is in it.
+pub const BYTES_PER_HOST: f64 = {
+    // A map that has just doubled: 7 of 16 places taken.
+    let place = (size_of::<(Host, Asset)>() + 1) as f64 * 16.0 / 7.0;
+    // Trees whose nodes are half empty.
+    let lists = 2 * (size_of::<(u64, Host)>() + size_of::<Host>());
+    let systems = MOST_SYSTEMS * size_of::<System>();
+    // A node has places for eleven.
+    let services = 11 * size_of::<(Place, Service)>();
+    let texts = OF_EACH * (size_of::<Text>() + size_of::<Announced>());
+    // One more fact may double a list.
+    let shared = OF_EACH * size_of::<Announced>();
+    place + (lists + systems + services + texts + shared) as f64
+};
 
 /// A service, by port and whether over UDP.
 pub type Place = (u16, bool);
+
+/// A service that a host announces, with its port if that is said.
+pub type Announced = (Text, Option<u16>);
 
 /// What is known of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +87,8 @@ pub struct Asset {
     pub services: BTreeMap<Place, Service>,
     /// Its names, by mDNS.
     pub names: Vec<Text>,
-    /// Services that it announces, with their ports where those are said.
-    pub announced: Vec<(Text, Option<u16>)>,
+    /// Services that it announces.
+    pub announced: Vec<Announced>,
     /// What it has said to a DHCP server.
     pub dhcp: Option<Dhcp>,
     is_known: bool,
@@ -96,6 +119,8 @@ pub struct Assets {
     /// All, for pages.
     order: BTreeSet<Host>,
     room: usize,
+    /// Facts beyond [`OF_EACH`], of all hosts: at most `room`.
+    shared: usize,
     idle_ms: u64,
     done: Done,
 }
@@ -109,6 +134,7 @@ impl Assets {
             known: BTreeSet::new(),
             order: BTreeSet::new(),
             room: room.max(1),
+            shared: 0,
             idle_ms,
             done: Done::default(),
         }
@@ -163,7 +189,8 @@ impl Assets {
             asset.dhcp = before.dhcp.or(asset.dhcp);
             asset.first_ms = asset.first_ms.min(before.first_ms);
         }
-        if !learn(&mut asset, now_ms, fact) {
+        let may_grow = asset.facts() < OF_EACH || self.shared + asset.shared() < self.room;
+        if !learn(&mut asset, now_ms, fact, may_grow) {
             self.done.facts_full += 1;
         }
         self.put(asset);
@@ -175,6 +202,7 @@ impl Assets {
         let list = if asset.is_known { &mut self.known } else { &mut self.bare };
         list.remove(&(asset.last_ms, host));
         self.order.remove(&host);
+        self.shared -= asset.shared();
         Some(asset)
     }
 
@@ -182,6 +210,7 @@ impl Assets {
         let list = if asset.is_known { &mut self.known } else { &mut self.bare };
         list.insert((asset.last_ms, asset.host));
         self.order.insert(asset.host);
+        self.shared += asset.shared();
         self.hosts.insert(asset.host, asset);
     }
 
@@ -236,6 +265,8 @@ impl Assets {
         lists == self.hosts.len()
             && self.order.len() == lists
             && lists <= self.room
+            && self.shared <= self.room
+            && self.shared == self.hosts.values().map(Asset::shared).sum::<usize>()
             && self.hosts.values().all(is_in)
     }
 }
@@ -269,8 +300,9 @@ fn add<T: PartialEq>(list: &mut Vec<T>, one: T, most: usize) -> bool {
     is_there
 }
 
-/// Returns whether there was room for it.
-fn learn(asset: &mut Asset, now_ms: u64, fact: Fact) -> bool {
+/// Returns whether there was room for it. `may_grow`: whether there is any for a fact that it has not.
+fn learn(asset: &mut Asset, now_ms: u64, fact: Fact, may_grow: bool) -> bool {
+    let most = |most| if may_grow { most } else { 0 };
     asset.is_known |= !matches!(fact, Fact::Present | Fact::System(_));
     match fact {
         Fact::Present => true,
@@ -282,15 +314,20 @@ fn learn(asset: &mut Asset, now_ms: u64, fact: Fact) -> bool {
             system(asset, now_ms, signature);
             true
         }
-        Fact::Answers(port) => service(asset, now_ms, (port, false), Protocol::Unknown, Text::EMPTY),
-        Fact::Says(udp, port, said) => service(asset, now_ms, (port, udp), said.protocol, said.text),
+        Fact::Answers(port) => {
+            let silent = (Protocol::Unknown, Text::EMPTY);
+            service(asset, now_ms, (port, false), silent, most(MOST_SERVICES))
+        }
+        Fact::Says(udp, port, said) => {
+            service(asset, now_ms, (port, udp), (said.protocol, said.text), most(MOST_SERVICES))
+        }
         Fact::Dhcp(dhcp) => {
             asset.mac = Some(dhcp.client);
             asset.dhcp = Some(dhcp);
             true
         }
-        Fact::Name(name) => add(&mut asset.names, name, MOST_NAMES),
-        Fact::Announces(name, port) => add(&mut asset.announced, (name, port), MOST_ANNOUNCED),
+        Fact::Name(name) => add(&mut asset.names, name, most(MOST_NAMES)),
+        Fact::Announces(name, port) => add(&mut asset.announced, (name, port), most(MOST_ANNOUNCED)),
     }
 }
 
@@ -308,7 +345,14 @@ fn system(asset: &mut Asset, now_ms: u64, signature: Signature) {
     asset.systems.push(fresh);
 }
 
-fn service(asset: &mut Asset, now_ms: u64, place: Place, protocol: Protocol, text: Text) -> bool {
+/// Likewise, of a service that has said this.
+fn service(
+    asset: &mut Asset,
+    now_ms: u64,
+    place: Place,
+    (protocol, text): (Protocol, Text),
+    most: usize,
+) -> bool {
     let count = asset.services.len();
     match asset.services.get_mut(&place) {
         Some(service) => {
@@ -319,7 +363,7 @@ fn service(asset: &mut Asset, now_ms: u64, place: Place, protocol: Protocol, tex
             }
             true
         }
-        None if count < MOST_SERVICES => {
+        None if count < most => {
             asset.services.insert(place, Service { protocol, text, first_ms: now_ms, last_ms: now_ms });
             true
         }
@@ -334,5 +378,15 @@ impl Asset {
             Host::Ip(address) => Some(address),
             Host::Mac(_) => None,
         }
+    }
+
+    /// Services, names and announced ones.
+    fn facts(&self) -> usize {
+        self.services.len() + self.names.len() + self.announced.len()
+    }
+
+    /// Those of them that are out of what all share.
+    fn shared(&self) -> usize {
+        self.facts().saturating_sub(OF_EACH)
     }
 }

@@ -12,7 +12,7 @@ pub struct FilterSection {
     pub rules: Option<PathBuf>,
     /// Connections that each worker has room for, of each family.
     pub states: usize,
-    /// How many connections one source may have begun (of IPv6: one /64). Who has so many begins no more.
+    /// How many connections one source may have begun (of IPv6: one /64). Who has so many begins no more. While answered connections take more than three quarters of `states` it is fewer, down to none when they take all.
     pub states_per_source: u32,
     /// Of `states` how many may be half-open TCP connections. Who comes when there are so many has the oldest give way.
     pub half_open: usize,

@@ -372,6 +372,25 @@ mod tests {
         assert!(matches!(begun.import(70_000, &image), Err(FilterError::Begun)));
     }
 
+    /// That who has many begins no more where room gets scarce is no reason to lose those.
+    #[test]
+    fn who_has_most_of_the_room_has_it_elsewhere() {
+        let before = control(1, ["lan", "wan"], RULES, 5);
+        for (host, ports) in [(2, 1024..1102), (1, 1024..1032)] {
+            for port in ports {
+                assert_eq!(
+                    judge(&before, 1000, OUTWARD, &udp((host, port), (9, 53))),
+                    Fate::Passes,
+                    "{port}"
+                );
+                assert_eq!(judge(&before, 1000, INWARD, &udp((9, 53), (host, port))), Fate::Passes, "{port}");
+            }
+        }
+        let mut after = control(1, ["lan", "wan"], RULES, 9);
+        let taken = after.import(70_000, &before.exporter().export(2000)).unwrap();
+        assert_eq!((taken.connections, taken.left_out), (86, 0));
+    }
+
     /// Who was banned is so there, too, if the rule file there says nothing of the table either.
     #[test]
     fn tables_that_commands_have_filled_go_on() {

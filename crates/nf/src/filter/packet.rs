@@ -28,7 +28,7 @@ pub(crate) enum Load {
     Udp,
     /// An ICMP echo, and whether it asks.
     Echo(bool),
-    /// An ICMP error; what it quotes begins there.
+    /// An ICMP error about a packet on its way; what it quotes begins there.
     Error(usize),
     /// Another message of ICMP: never of a connection.
     Message,
@@ -241,10 +241,24 @@ fn load<A: Net<W>, const W: usize>(
     }
 }
 
+/// Whether messages of this type are about a packet on its way, wherever they come from. Redirects are for who is on the same link (RFC 1812, section 5.2.7.2; RFC 4861, section 8.1), and
+/// nobody acts by source quench (RFC 6633): these and unknown ones are for the rules, even if they quote what we know.
+fn is_about<A: InHeader>(kind: u8) -> bool {
+    use icmpv4::kind as k4;
+    use icmpv6::kind as k6;
+    match A::V6 {
+        false => matches!(kind, k4::DEST_UNREACHABLE | k4::TIME_EXCEEDED | k4::PARAMETER_PROBLEM),
+        true => matches!(
+            kind,
+            k6::DEST_UNREACHABLE | k6::PACKET_TOO_BIG | k6::TIME_EXCEEDED | k6::PARAMETER_PROBLEM
+        ),
+    }
+}
+
 fn icmp_load<A: Net<W>, const W: usize>(header: &Header<A>, body: &[u8]) -> Result<Load, DropReason> {
-    let (request, reply, is_error) = match A::V6 {
-        false => (icmpv4::kind::ECHO_REQUEST, icmpv4::kind::ECHO_REPLY, icmpv4::is_error(body[0])),
-        true => (icmpv6::kind::ECHO_REQUEST, icmpv6::kind::ECHO_REPLY, icmpv6::is_error(body[0])),
+    let (request, reply) = match A::V6 {
+        false => (icmpv4::kind::ECHO_REQUEST, icmpv4::kind::ECHO_REPLY),
+        true => (icmpv6::kind::ECHO_REQUEST, icmpv6::kind::ECHO_REPLY),
     };
     if (body[0] == request || body[0] == reply) && body.len() < EIGHT {
         return Err(DropReason::FilterMalformed);
@@ -252,7 +266,9 @@ fn icmp_load<A: Net<W>, const W: usize>(header: &Header<A>, body: &[u8]) -> Resu
     Ok(match body[0] {
         kind if kind == request => Load::Echo(true),
         kind if kind == reply => Load::Echo(false),
-        _ if is_error && header.fragment.is_none() && body.len() > EIGHT => Load::Error(header.upper + EIGHT),
+        kind if is_about::<A>(kind) && header.fragment.is_none() && body.len() > EIGHT => {
+            Load::Error(header.upper + EIGHT)
+        }
         _ => Load::Message,
     })
 }

@@ -2,6 +2,17 @@
 //! the oldest gives way: half-open ones of TCP for themselves, those of other protocols for themselves. So who forges sources turns over those,
 //! and takes nothing from connections that two sides have.
 //!
+//! Who has real ones, that are answered, may have fewer of them in the last quarter of the room, so that there is some for others:
+//!
+//! ```text
+//! a source may have begun   states_per_source -------------------.
+//!                                                                 '--.
+//!                                                                     '-- 1
+//! that are answered         none                   3/4 of the room     all of it
+//! ```
+//!
+//! So n sources that take all they can, and may have a share s of the room each, come to rest where each has s / (1/4 + n s) of it: 16 with a sixteenth each where a fifth is left.
+//!
 //! A new connection touches some fifteen lines of memory that are in no cache, each of which would be waited for: tags and entry in three tables, for itself and for who gives way
 //! for it. So a burst's new ones are asked for together before the first is put in (`States::ask_ahead`), stage by stage, and each stage finds what the one before it has brought:
 //!
@@ -233,16 +244,36 @@ impl<A: Net<W>, const W: usize> States<A, W> {
         }
     }
 
+    /// How many connections one source may have begun by now. Those that wait for an answer take none of the room: they give way.
+    fn most_of_source(&self) -> u64 {
+        let waiting: usize = self.waiting.iter().map(HalfOpen::len).sum();
+        let (spare, scarce) = ((self.room + waiting).saturating_sub(self.table.len()), self.room.div_ceil(4));
+        if spare >= scarce {
+            return self.of_source;
+        }
+        (self.of_source.min(self.room as u64) * spare as u64 / scarce as u64).max(1)
+    }
+
     /// Puts a connection in that waits for an answer.
     ///
     /// # Errors
     /// There is no room, whoever may give way.
     pub(crate) fn insert(&mut self, key: &Key<W>, connection: &Connection) -> Result<Evicted, NoRoom> {
+        self.insert_of(key, connection, Self::most_of_source)
+    }
+
+    /// The same, of a source that may have begun `most`, which is asked for only if it has begun any.
+    fn insert_of(
+        &mut self,
+        key: &Key<W>,
+        connection: &Connection,
+        most: impl Fn(&Self) -> u64,
+    ) -> Result<Evicted, NoRoom> {
         let source = source_of::<A, W>(key, connection.origin_low);
         let (of, list) = (key_of(source), list_of(key));
         let of_hash = self.sources.hasher().hash(&of);
         // Before anybody gives way for it.
-        if self.sources.find(of_hash, &of).is_some_and(|slot| self.sources.word(slot, 0) >= self.of_source) {
+        if self.sources.find(of_hash, &of).is_some_and(|slot| self.sources.word(slot, 0) >= most(self)) {
             return Err(NoRoom::Source);
         }
         let mut evicted = [0; 2];
@@ -271,9 +302,10 @@ impl<A: Net<W>, const W: usize> States<A, W> {
         Ok(Evicted { half_open: evicted[TCP], unanswered: evicted[OTHERS] })
     }
 
-    /// Puts a connection in that is answered and not there yet; whether there is room, for which nobody gives way.
+    /// Puts a connection in that is answered and not there yet; whether there is room, for which nobody gives way. It was begun elsewhere: a table that gets full keeps none out.
     pub(crate) fn restore(&mut self, key: &Key<W>, connection: Connection) -> bool {
-        if self.table.len() >= self.room || self.insert(key, &connection).is_err() {
+        let most = |states: &Self| states.of_source;
+        if self.table.len() >= self.room || self.insert_of(key, &connection, most).is_err() {
             return false;
         }
         let Some(slot) = self.find(key) else { return false };

@@ -4,7 +4,7 @@ use crate::frames::ip;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::net::Ipv4Addr;
-use tidemill_nf::assets::table::{MOST_NAMES, MOST_SERVICES};
+use tidemill_nf::assets::table::{MOST_NAMES, MOST_SERVICES, OF_EACH};
 use tidemill_nf::assets::text::Text;
 use tidemill_nf::assets::{Assets, Fact, Host, Observation};
 use tidemill_wire::MacAddr;
@@ -76,7 +76,7 @@ fn a_flood_leaves_known_hosts_alone() {
 
 #[test]
 fn a_host_is_bounded() {
-    let mut table = Assets::new(10, 1000);
+    let mut table = Assets::new(1000, 1000);
     for port in 0..500 {
         table.observe(1, see(1, Fact::Answers(port)));
         table.observe(1, see(1, Fact::Name(Text::new(&port.to_be_bytes()))));
@@ -84,6 +84,36 @@ fn a_host_is_bounded() {
     let asset = table.get(host(1)).unwrap();
     assert_eq!((asset.services.len(), asset.names.len()), (MOST_SERVICES, MOST_NAMES));
     assert_eq!(table.done().facts_full as usize, 1000 - MOST_SERVICES - MOST_NAMES);
+}
+
+/// All ports of many hosts take no more than what is shared, and leave each host its own; it comes back with whoever goes.
+#[test]
+fn forged_services_of_many_hosts_are_bounded_together() {
+    const ROOM: usize = 64;
+    let mut table = Assets::new(ROOM, 1000);
+    let offer = |table: &mut Assets, now_ms: u64, n: u32, ports: u16| {
+        for port in 0..ports {
+            table.observe(now_ms, see(n, Fact::Answers(port)));
+            table.observe(now_ms, see(n, Fact::Announces(Text::new(&port.to_be_bytes()), None)));
+        }
+        assert!(table.is_consistent());
+    };
+    (0..ROOM as u32).for_each(|n| offer(&mut table, 1, n, 128));
+    let facts: usize = table.after(None).map(|asset| asset.services.len() + asset.announced.len()).sum();
+    assert!(facts <= ROOM * (OF_EACH + 1), "{facts}");
+    assert!(table.done().facts_full > 10_000, "{:?}", table.done());
+    offer(&mut table, 2, 1000, 6);
+    let late = table.get(host(1000)).unwrap();
+    assert_eq!((late.services.len(), late.announced.len()), (OF_EACH / 2, OF_EACH / 2));
+    // What it has it goes on with.
+    let full = table.done().facts_full;
+    table.observe(3, see(1000, Fact::Answers(0)));
+    assert_eq!(table.done().facts_full, full);
+    table.expire(2000);
+    assert!(table.is_empty());
+    offer(&mut table, 2000, 7, 60);
+    let alone = table.get(host(7)).unwrap();
+    assert_eq!(alone.services.len() + alone.announced.len(), OF_EACH + ROOM);
 }
 
 #[test]

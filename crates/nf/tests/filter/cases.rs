@@ -125,6 +125,38 @@ fn errors_about_a_connection_pass_and_others_do_not() {
     }
 }
 
+/// What means nothing behind another router is let in by no connection, whatever it quotes: source quench, redirects, types that nobody knows.
+#[test]
+fn rules_decide_about_what_is_no_error_of_a_packet_on_its_way() {
+    for (inside, remote, about, others) in [
+        ("10.0.0.5", "192.0.2.1", &[3, 11, 12][..], &[4, 5, 6][..]),
+        ("2001:db8::5", "2001:db8:1::1", &[1, 2, 3, 4][..], &[5, 100, 127, 137][..]),
+    ] {
+        let mut lab = Lab::new(USUAL);
+        let sent = packet(ip(inside), ip(remote), Body::Udp(4000, 53));
+        assert_eq!(lab.send(OUTWARD, &sent), Fate::Passes);
+        for kind in about {
+            assert_eq!(
+                lab.send(INWARD, &quoting(*kind, ip(remote), ip(inside), &sent)),
+                Fate::Passes,
+                "{kind}"
+            );
+        }
+        let blocked = Fate::Drop(DropReason::FilterBlocked);
+        for kind in others {
+            assert_eq!(lab.send(INWARD, &quoting(*kind, ip(remote), ip(inside), &sent)), blocked, "{kind}");
+        }
+        lab.load("pass all\n");
+        for kind in others {
+            assert_eq!(
+                lab.send(INWARD, &quoting(*kind, ip(remote), ip(inside), &sent)),
+                Fate::Passes,
+                "{kind}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_flood_of_syns_turns_over_half_open_connections_only() {
     let plan = Plan { states: 100, half_open: 20, half_open_per_source: 5, ..plan() };
@@ -160,13 +192,16 @@ fn a_flood_of_syns_turns_over_half_open_connections_only() {
         (5000..5020).for_each(|port| open(&mut lab, port));
         assert!(lab.passes(OUTWARD, inside, remote, Body::Tcp(4000, 80, segment(ACK, 1001, 5001))));
         // Where all is full half-open ones give way, and then nothing more fits.
-        for port in 0..200 {
-            lab.passes(OUTWARD, inside, remote, Body::Udp(1 + port, 53));
-            lab.passes(INWARD, remote, inside, Body::Udp(53, 1 + port));
+        let host = |n: u32| if v6 { format!("2001:db8:77:{n:x}::5") } else { format!("10.1.0.{n}") };
+        for n in 1..=200 {
+            lab.passes(OUTWARD, &host(n), remote, Body::Udp(1, 53));
+            lab.passes(INWARD, remote, &host(n), Body::Udp(53, 1));
         }
         assert_eq!(counts(&lab), (0, 100));
-        let more = packet(ip(inside), ip(remote), Body::Udp(999, 53));
+        let more = packet(ip(&host(201)), ip(remote), Body::Udp(1, 53));
         assert_eq!(lab.send(OUTWARD, &more), Fate::Drop(DropReason::FilterStatesFull));
+        let more = packet(ip(inside), ip(remote), Body::Udp(999, 53));
+        assert_eq!(lab.send(OUTWARD, &more), Fate::Drop(DropReason::FilterSourceLimit), "it has many");
     }
 }
 
@@ -646,6 +681,42 @@ fn one_source_has_so_many_connections_and_no_more() {
     lab.v4.reclaim(lab.ms, buckets);
     assert_eq!((lab.v4.states().len(), lab.v4.states().sources()), (0, 0));
     assert!(lab.passes(OUTWARD, inside, remote, Body::Udp(4999, 53)));
+}
+
+/// Sixteen sources whose connections are answered, and which may have a sixteenth each: a fifth of the room is left to others, whatever waits for an answer.
+#[test]
+fn few_sources_cannot_have_all_of_the_room() {
+    let bounds = Plan { states_per_source: 63, ..plan() };
+    for v6 in [false, true] {
+        let mut lab = Lab::with("pass all keep state\n", bounds, true);
+        let inside = if v6 { "2001:db8:1::5" } else { "10.0.0.5" };
+        let refused = Fate::Drop(DropReason::FilterSourceLimit);
+        for n in 0..900_u32 {
+            let forged =
+                if v6 { format!("2001:db8:ffff:{n:x}::1") } else { format!("11.0.{}.{}", n / 256, n % 256) };
+            assert!(lab.passes(INWARD, &forged, inside, Body::Udp(9, 9)));
+        }
+        let from = |n: u32| if v6 { format!("2001:db8:0:{n:x}::1") } else { format!("198.51.100.{n}") };
+        let open = |lab: &mut Lab, n: u32, port: u16| {
+            let fate = lab.send(INWARD, &packet(ip(&from(n)), ip(inside), Body::Udp(4000 + port, 53)));
+            assert!(fate == Fate::Passes || fate == refused, "{n}, {port}: {fate:?}");
+            fate == Fate::Passes && lab.passes(OUTWARD, inside, &from(n), Body::Udp(53, 4000 + port))
+        };
+        let answered = |lab: &Lab| match v6 {
+            false => lab.v4.states().len() - lab.v4.states().unanswered(),
+            true => lab.v6.states().len() - lab.v6.states().unanswered(),
+        };
+        for port in 0..63 {
+            for n in 1..=16 {
+                open(&mut lab, n, port);
+            }
+        }
+        assert_eq!(answered(&lab), 800);
+        // Who comes then has less than they, and enough.
+        assert_eq!((0..63).filter(|port| open(&mut lab, 17, *port)).count(), 40);
+        assert_eq!(answered(&lab), 840);
+        assert!(!open(&mut lab, 1, 900), "it has more than others may have now");
+    }
 }
 
 #[test]

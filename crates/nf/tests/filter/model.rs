@@ -365,7 +365,7 @@ impl Model {
         };
         let (is_v6, is_tcp) = (packet.source.is_ipv6(), packet.protocol == 6);
         let of_source = |conn: &&Conn| conn.source() == source(packet.source);
-        if self.conns.iter().filter(of_source).count() >= self.plan.states_per_source as usize {
+        if self.conns.iter().filter(of_source).count() >= self.most_of_source(is_v6) {
             return Some(DropReason::FilterSourceLimit);
         }
         let (most, most_of_source) = match is_tcp {
@@ -407,6 +407,14 @@ impl Model {
         conn.until_ms = ms + Model::time(&conn);
         self.conns.push(conn);
         None
+    }
+
+    /// The last quarter of the room is shared out; what waits has none of it.
+    fn most_of_source(&self, is_v6: bool) -> usize {
+        let (room, most) = (self.plan.states, self.plan.states_per_source as usize);
+        let answered = self.conns.iter().filter(|conn| conn.from.0.is_ipv6() == is_v6 && !conn.waits).count();
+        let (spare, scarce) = (room - answered, room.div_ceil(4));
+        if spare >= scarce { most } else { (most.min(room) * spare / scarce).max(1) }
     }
 
     fn evict(&mut self, at: Option<usize>) {

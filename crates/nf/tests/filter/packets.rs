@@ -134,7 +134,12 @@ pub(crate) fn wrap(source: IpAddr, destination: IpAddr, protocol: u8, bytes: &[u
 
 /// An ICMP error about a packet: unreachable.
 pub(crate) fn error(source: IpAddr, destination: IpAddr, about: &[u8]) -> Vec<u8> {
-    let (kind, protocol) = if source.is_ipv6() { (1, 58) } else { (3, 1) };
+    quoting(if source.is_ipv6() { 1 } else { 3 }, source, destination, about)
+}
+
+/// An ICMP message of this type that quotes a packet.
+pub(crate) fn quoting(kind: u8, source: IpAddr, destination: IpAddr, about: &[u8]) -> Vec<u8> {
+    let protocol = if source.is_ipv6() { 58 } else { 1 };
     let mut bytes = vec![kind, 1, 0, 0, 0, 0, 0, 0];
     bytes.extend(about);
     fill(source, destination, protocol, &mut bytes);

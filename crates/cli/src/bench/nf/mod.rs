@@ -2,17 +2,21 @@
 //!
 //! The shortest frames there are (60 bytes without frame check sequence), UDP, to one destination. `nat`: each of one of so many flows that were mapped before, a mapping
 //! and a session each. `established`: each of one of so many connections that were let in and answered before, with so many rules behind them. `new`: each of a
-//! connection that never was, past all of the rules; the table is small enough to get full, and from then on the oldest that nobody has answered gives way. The bound
-//! is the same ports with a bridge that looks at nothing. With `--wire` the kernel with nftables' rules is beside them (`wire`).
+//! connection that never was, past all of the rules; the table is small enough to get full, and from then on the oldest that nobody has answered gives way. `established-tcp`:
+//! acknowledgements without data, of connections that were picked up (`flags any`) and answered before. The bound is the same ports with a bridge that looks at nothing.
+//! With `--acl` the rules of `new` and its packets are ClassBench's (`acl`). With `--wire` the kernel with nftables' rules is beside them (`wire`).
 //!
 //! ```text
 //! front: each flow once | -- clock: flows at random, until --seconds have passed -- |       nat; established, with an answer of the back to each
 //! front:                | -- clock: a new one with each packet -------------------- |       new
 //! ```
 
+mod acl;
+mod frames;
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 mod wire;
 
+use self::acl::Acl;
 use super::ends::{Back, DESTINATION, FRAME, PORTS, bridge, frame, ran, router, source, write};
 use super::flow::{check_free, parse_entries};
 use super::report::Report;
@@ -23,6 +27,7 @@ use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -34,21 +39,24 @@ use tidemill_nf::filter::{self, FilterControl, FilterSection};
 use tidemill_nf::nat::{self, NatControl, NatSection};
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 use tidemill_router::RouterControl;
+use tidemill_wire::tcp::Flags;
 
 /// Arguments of `bench nf`.
 #[derive(Args)]
 #[command(
     after_help = "Cases:\n  nat          packets of flows that are mapped, from inside to outside (--flows)\n  \
     established  packets of connections that a filter has let in and that were answered (--flows, but 100k unless given)\n  \
+    established-tcp  the same of TCP\n  \
     new          packets that each begin a connection, past all rules (--rules)\n\n\
     Examples:\n  tidemill bench nf\n  tidemill bench nf --case nat --flows 100k --json\n  tidemill bench nf --case new --rules 1000\n  \
+    tidemill bench nf --case new --acl acl1_10K.rules --trace acl1_10K.trace\n  \
     sudo tidemill bench nf --wire"
 )]
 pub(crate) struct NfBench {
     /// Cases
     #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["nat", "established", "new"])]
     cases: Vec<Case>,
-    /// Flows that come over and over: numbers, 2^N, or with k or M behind them [default: 1k,10k,100k,1M for nat, 100k for established]
+    /// Flows that come over and over: numbers, 2^N, or with k or M behind them [default: 1k,10k,100k,1M for nat, 100k for established and established-tcp]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_entries)]
     flows: Vec<usize>,
     /// Connections that the filter of `new` has room for; half of them may be unanswered
@@ -57,6 +65,12 @@ pub(crate) struct NfBench {
     /// Rules of the filter
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rules: u32,
+    /// Rules of `new`, in ClassBench's format, whose last field is passed over; what none of them matches passes, too
+    #[arg(long, value_name = "FILE", requires = "trace", conflicts_with_all = ["rules", "entries"])]
+    acl: Option<PathBuf>,
+    /// Headers for these rules, from which the packets of `new` are made: those of TCP and UDP over IPv4, each once and all over again
+    #[arg(long, value_name = "FILE", requires = "acl")]
+    trace: Option<PathBuf>,
     /// Seconds that each run is measured for
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
@@ -68,7 +82,7 @@ pub(crate) struct NfBench {
     seed: u64,
     /// On AF_XDP between two virtual cables, beside the kernel with nftables' rules: `nat` and `established` with 1,024 flows, `new` (root)
     #[cfg(all(feature = "xdp", target_os = "linux"))]
-    #[arg(long, conflicts_with_all = ["flows", "entries"])]
+    #[arg(long, conflicts_with_all = ["flows", "entries", "acl"])]
     wire: bool,
     /// One JSON object per line
     #[arg(long)]
@@ -82,6 +96,8 @@ enum Case {
     Nat,
     /// Connections that the filter knows
     Established,
+    /// The same of TCP
+    EstablishedTcp,
     /// A connection with each packet
     New,
 }
@@ -108,6 +124,23 @@ prefix = '0.0.0.0/0'
 port = 'front'
 mac = '02:00:00:00:00:01'
 ";
+/// The same for packets that go anywhere.
+const ROUTER_OUT: &str = "
+[[interface]]
+port = 'front'
+promiscuous = true
+addresses = ['198.18.0.1/24']
+[[interface]]
+port = 'back'
+promiscuous = true
+addresses = ['198.19.0.1/24']
+[[route]]
+prefix = '0.0.0.0/0'
+port = 'back'
+mac = '02:00:00:00:00:02'
+";
+/// The port that flows of the filter come from.
+const CLIENT_PORT: u16 = 12_345;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
@@ -134,6 +167,9 @@ impl Plan {
         match self.case {
             Case::Nat => format!("nat/{}", short(self.flows)),
             Case::Established => format!("established/{}/{} rules", short(self.flows), short(self.rules)),
+            Case::EstablishedTcp => {
+                format!("established-tcp/{}/{} rules", short(self.flows), short(self.rules))
+            }
             Case::New => format!("new/{} rules", short(self.rules)),
         }
     }
@@ -144,8 +180,8 @@ impl Plan {
         match self.case {
             // Hosts with some flows each. The steps and the range have no common factor, so a host's ports are different ones.
             Case::Nat => (0x0a00_0000 + 1 + n / OF_HOST, 1024 + (n.wrapping_mul(7919) % 60_000) as u16),
-            Case::Established => (0x0a00_0001 + n, 12_345),
-            Case::New => (source(n), 12_345),
+            Case::Established | Case::EstablishedTcp => (0x0a00_0001 + n, CLIENT_PORT),
+            Case::New => (source(n), CLIENT_PORT),
         }
     }
 
@@ -156,7 +192,18 @@ impl Plan {
 
     /// Flows of which an answer has to come, too.
     fn is_answered(&self) -> bool {
-        self.learns && self.case == Case::Established
+        self.learns && matches!(self.case, Case::Established | Case::EstablishedTcp)
+    }
+
+    /// What flows differ from in their sources only.
+    fn frame(&self) -> Result<[u8; FRAME]> {
+        match self.case {
+            Case::EstablishedTcp => {
+                let ends = [(Ipv4Addr::UNSPECIFIED, CLIENT_PORT), (DESTINATION, 80)];
+                frames::segment(ends, Flags::ACK, 0xffff)
+            }
+            _ => frame(DESTINATION),
+        }
     }
 }
 
@@ -175,6 +222,8 @@ struct Shared {
 struct Front {
     plan: Plan,
     frame: [u8; FRAME],
+    /// The frames of an access list's trace, if they are what comes.
+    listed: Option<Arc<[[u8; FRAME]]>>,
     shared: Arc<Shared>,
     random: Random,
     /// The next new flow.
@@ -186,12 +235,22 @@ struct Front {
 
 impl Front {
     fn put(&mut self, n: u32, packet: &mut Packet) {
+        self.counters.rx.count(FRAME);
+        if let Some(listed) = &self.listed {
+            packet.set_len(FRAME);
+            if let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME>() {
+                *bytes = listed[n as usize % listed.len()];
+            }
+            return;
+        }
         let (address, port) = self.plan.flow(n);
         write(&self.frame, address, packet);
-        if let Some(bytes) = packet.data_mut().get_mut(34..36) {
-            bytes.copy_from_slice(&port.to_be_bytes());
+        if let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME>() {
+            bytes[34..36].copy_from_slice(&port.to_be_bytes());
+            if self.plan.case == Case::EstablishedTcp {
+                frames::take_up(bytes);
+            }
         }
-        self.counters.rx.count(FRAME);
     }
 
     /// Whether flows have to come once yet; some of them.
@@ -237,7 +296,7 @@ impl Port for Front {
                     self.next = self.next.wrapping_add(1);
                     self.next
                 }
-                Case::Nat | Case::Established => {
+                Case::Nat | Case::Established | Case::EstablishedTcp => {
                     (((self.random.bits() >> 32) * u64::from(self.plan.flows)) >> 32) as u32
                 }
             };
@@ -258,7 +317,7 @@ impl Port for Front {
     }
 }
 
-/// The back of `established`: answers each flow once, and takes what comes.
+/// The back of `established` and `established-tcp`: answers each flow once, and takes what comes.
 struct Answering {
     plan: Plan,
     /// From the destination to nobody yet.
@@ -291,10 +350,11 @@ impl Port for Answering {
             write(&self.frame, address, packet);
             self.made.rx.count(FRAME);
             let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME>() else { continue };
-            // The other way round: sums do not mind.
-            let (source, destination) = (address.to_be_bytes(), DESTINATION.octets());
-            bytes[26..30].copy_from_slice(&destination);
-            bytes[30..34].copy_from_slice(&source);
+            if self.plan.case == Case::EstablishedTcp {
+                frames::take_up(bytes);
+                frames::turn_numbers(bytes);
+            }
+            frames::turn(bytes);
             bytes[34..36].copy_from_slice(&80_u16.to_be_bytes());
             bytes[36..38].copy_from_slice(&port.to_be_bytes());
         }
@@ -353,15 +413,19 @@ fn blocked(rules: u32, seed: u64) -> impl Iterator<Item = Blocked> {
     })
 }
 
-/// These rules, and one that lets in what they do not block.
-fn rule_file(rules: u32, seed: u64) -> String {
+/// What lets in what no rule blocks.
+const REST: &str = "pass all keep state\n";
+/// The same of TCP connections that were there before, too.
+const REST_ANY: &str = "pass all flags any keep state\n";
+
+/// These rules, and one for the rest.
+fn rule_file(rules: u32, seed: u64, rest: &str) -> String {
     let mut text = String::new();
     for rule in blocked(rules, seed) {
         text += &rule.rule();
         text.push('\n');
     }
-    text += "pass all keep state\n";
-    text
+    text + rest
 }
 
 /// The function that is measured.
@@ -370,7 +434,7 @@ enum Function {
     Filter(Box<FilterControl>),
 }
 
-fn function(plan: &Plan, router: &RouterControl, domain: &Domain) -> Result<Function> {
+fn function(plan: &Plan, acl: Option<&Acl>, router: &RouterControl, domain: &Domain) -> Result<Function> {
     let interfaces = &router.settings().interfaces;
     let flows = plan.flows as usize;
     if plan.case == Case::Nat {
@@ -388,16 +452,23 @@ fn function(plan: &Plan, router: &RouterControl, domain: &Domain) -> Result<Func
     }
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("rules");
-    std::fs::write(&path, rule_file(plan.rules, plan.seed))?;
+    let text = match (acl, plan.case) {
+        (Some(acl), _) => {
+            std::fs::write(folder.path().join("acl"), &acl.text)?;
+            format!("load \"acl\" format classbench pass in keep state\n{REST}")
+        }
+        (None, Case::EstablishedTcp) => rule_file(plan.rules, plan.seed, REST_ANY),
+        _ => rule_file(plan.rules, plan.seed, REST),
+    };
+    std::fs::write(&path, text)?;
     // Half of the states may wait for an answer, and some bursts of new flows do at a time, however few flows there are.
     let states = if plan.case == Case::New { plan.entries } else { flows.max(16 * BURST) };
-    let section = FilterSection {
-        rules: Some(path),
-        states,
-        half_open: states.min(1024),
-        unanswered: states,
-        ..FilterSection::default()
+    let [half_open, unanswered] = match acl {
+        Some(acl) => acl.waiting(),
+        None => [states.min(1024), states],
     };
+    let section =
+        FilterSection { rules: Some(path), states, half_open, unanswered, ..FilterSection::default() };
     Ok(Function::Filter(Box::new(FilterControl::new(&section, interfaces, 1, domain)?)))
 }
 
@@ -437,14 +508,15 @@ impl Function {
                 let count = |counter| counters.get(counter);
                 match plan.case {
                     // Each flow's first packet asked the rules, and its answer did not.
-                    Case::Established => {
+                    Case::Established | Case::EstablishedTcp => {
                         count(filter::Counter::ByState) == packets + flows
                             && count(filter::Counter::ByRules) == flows
                             && count(filter::Counter::StatesMade) == flows
                     }
                     _ => {
-                        count(filter::Counter::StatesMade) == packets
-                            && count(filter::Counter::UnansweredEvicted) > 0
+                        let evicted = count(filter::Counter::UnansweredEvicted)
+                            + count(filter::Counter::HalfOpenEvicted);
+                        count(filter::Counter::StatesMade) == packets && evicted > 0
                     }
                 }
             }
@@ -461,11 +533,11 @@ impl Function {
 }
 
 /// M packets a second.
-fn run_once(plan: &Plan) -> Result<f64> {
+fn run_once(plan: &Plan, acl: Option<&Acl>) -> Result<f64> {
     let domain = Domain::new();
     let (graph, controls) = if plan.learns {
-        let router = router(ROUTER, &domain)?;
-        let function = function(plan, &router, &domain)?;
+        let router = router(if acl.is_some() { ROUTER_OUT } else { ROUTER }, &domain)?;
+        let function = function(plan, acl, &router, &domain)?;
         let mut graph = tidemill_router::graph(&router);
         function.splice(&mut graph, &router);
         (graph.build()?, Some((router, function)))
@@ -475,7 +547,8 @@ fn run_once(plan: &Plan) -> Result<f64> {
     let shared = Arc::new(Shared::default());
     let front = Front {
         plan: *plan,
-        frame: frame(DESTINATION)?,
+        frame: plan.frame()?,
+        listed: acl.map(|acl| acl.frames.clone()),
         shared: shared.clone(),
         random: Random::new(plan.seed),
         next: 0,
@@ -485,7 +558,7 @@ fn run_once(plan: &Plan) -> Result<f64> {
     };
     let back: Box<dyn Port> = match plan.is_answered() {
         true => {
-            let (frame, shared) = (frame(DESTINATION)?, shared.clone());
+            let (frame, shared) = (plan.frame()?, shared.clone());
             Box::new(Answering {
                 plan: *plan,
                 frame,
@@ -509,7 +582,7 @@ fn run_once(plan: &Plan) -> Result<f64> {
 }
 
 impl NfBench {
-    fn plans(&self) -> Result<Vec<Plan>> {
+    fn plans(&self, acl: Option<&Acl>) -> Result<Vec<Plan>> {
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) || self.runs < 2 {
             return Err(usage(
                 "--seconds, --runs: give more than 0 and at most 3600 seconds, 2 runs or more",
@@ -521,7 +594,7 @@ impl NfBench {
                 (Case::New, _) => &[0],
                 (_, false) => &self.flows,
                 (Case::Nat, true) => &[1000, 10_000, 100_000, 1_000_000],
-                (Case::Established, true) => &[100_000],
+                (Case::Established | Case::EstablishedTcp, true) => &[100_000],
             };
             for flows in sizes {
                 if *flows > 1_500_000 {
@@ -534,8 +607,10 @@ impl NfBench {
                 plans.push(Plan {
                     case: *case,
                     flows: *flows as u32,
-                    entries: self.entries,
-                    rules: self.rules,
+                    // Twice as many as wait, so that those give way and the table is never full.
+                    entries: acl.map_or(self.entries, |acl| acl.frames.len()),
+                    // And one for the rest.
+                    rules: acl.map_or(self.rules, |acl| acl.rules + 1),
                     duration: Duration::from_secs_f64(self.seconds),
                     seed: self.seed,
                     learns: true,
@@ -544,10 +619,20 @@ impl NfBench {
         }
         Ok(plans)
     }
+
+    /// The access list, if there is one.
+    fn acl(&self) -> Result<Option<Acl>> {
+        let (Some(list), Some(trace)) = (&self.acl, &self.trace) else { return Ok(None) };
+        if self.cases != [Case::New] {
+            return Err(usage("--acl: its rules are for packets that begin connections: give --case new"));
+        }
+        Acl::read(list, trace).map(Some)
+    }
 }
 
 pub(super) fn run(args: &NfBench) -> Result<bool> {
-    let plans = args.plans()?;
+    let acl = args.acl()?;
+    let plans = args.plans(acl.as_ref())?;
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     if args.wire {
         return wire::run(args);
@@ -555,7 +640,7 @@ pub(super) fn run(args: &NfBench) -> Result<bool> {
     let progress = Progress::new("bench nf", (plans.len() * args.runs * 2) as u64);
     let mut report = Report::new(args.json);
     for plan in &plans {
-        let case = plan.name();
+        let case = acl.as_ref().map_or_else(|| plan.name(), |acl| format!("new/{}", acl.name));
         progress.message(&case);
         let function = if plan.case == Case::Nat { "nat" } else { "filter" };
         let mut rates: [Vec<f64>; 2] = Default::default();
@@ -563,7 +648,7 @@ pub(super) fn run(args: &NfBench) -> Result<bool> {
             for i in 0..2 {
                 let turn = (i + run) % 2;
                 let plan = Plan { learns: turn == 0, ..*plan };
-                rates[turn].push(run_once(&plan).with_context(|| case.clone())?);
+                rates[turn].push(run_once(&plan, acl.as_ref()).with_context(|| case.clone())?);
                 progress.add(1);
             }
         }

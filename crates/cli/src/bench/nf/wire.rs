@@ -10,12 +10,13 @@
 //! measure: left --each flow, over and over-->                                     right: counted
 //! ```
 
-use super::{Blocked, Case, NfBench, POOL, blocked, rule_file, say};
+use super::{Blocked, Case, NfBench, POOL, REST, blocked, rule_file, say};
 use crate::bench::cable::{FIRST, FRAMES, Sources, flood, last, on, shortest};
 use crate::bench::report::Report;
 use crate::bench::wire::{Lab, MACS};
 use crate::json::Params;
 use crate::progress::Progress;
+use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use rustix::thread::sched_setaffinity;
 use std::fmt::Write as _;
@@ -105,7 +106,7 @@ impl Subject {
                 "[nat]\ninside = [\"in\"]\noutside = [\"out\"]\npool = [\"{POOL}\"]\nudp_s = {KNOWN_S}\n"
             );
         } else {
-            std::fs::write(folder.path().join("wire.rules"), rule_file(rules, seed))?;
+            std::fs::write(folder.path().join("wire.rules"), rule_file(rules, seed, REST))?;
             let _ = write!(config, "[filter]\nrules = \"wire.rules\"\nudp_s = {KNOWN_S}\n");
         }
         let client = Some(lab.start(folder, &config)?);
@@ -243,6 +244,9 @@ fn measure(subjects: &mut [Subject], args: &NfBench, progress: &Progress) -> Res
 /// See the [module](self).
 pub(super) fn run(args: &NfBench) -> Result<bool> {
     let cases = &args.cases;
+    if cases.contains(&Case::EstablishedTcp) {
+        return Err(usage("--wire: its floods are UDP: leave --case established-tcp out"));
+    }
     if last() == FIRST {
         bail!("bench nf --wire needs two processors: one for the load, one for what is measured");
     }
@@ -261,7 +265,9 @@ pub(super) fn run(args: &NfBench) -> Result<bool> {
         let [ours, peer] = pair else { bail!("a case without its peer") };
         let case = match ours.case {
             Case::Nat => format!("wire/nat/{FRAMES}"),
-            Case::Established => format!("wire/established/{FRAMES}/{} rules", args.rules),
+            Case::Established | Case::EstablishedTcp => {
+                format!("wire/established/{FRAMES}/{} rules", args.rules)
+            }
             Case::New => format!("wire/new/{} rules", args.rules),
         };
         let flows = if ours.case == Case::New { SOURCES as usize } else { FRAMES };
