@@ -5,7 +5,7 @@
 //!                                                           a turn, its books --what was handed over was taken--> ends
 //! ```
 //!
-//! A turn by turn the books are exact: while one works no other does. Nobody receives then, so they do not part any more.
+//! Turn by turn the books are exact, for while one works no other does; and nobody receives any more, so that where they agree they stay so.
 
 use crate::worker::{Turn, Worker};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -395,12 +395,13 @@ mod tests {
             Config::parse(&text, "test").unwrap()
         };
         let capture = "kind = \"pcap\"\ninput = \"in.pcap\"";
-        let (slow, live) = (format!("{capture}\npace = \"time\""), "kind = \"af_packet\"");
+        let slow = format!("{capture}\npace = \"time\"");
+        let (slow, live) = (slow.as_str(), "kind = \"af_packet\"");
         let (writes, made) = ("kind = \"pcap\"\noutput = \"out.pcap\"", "kind = \"generator\"");
         for (clock, a, b, repeatable, reads) in [
             ("auto", capture, writes, true, true),
-            ("auto", &slow, writes, false, true),
-            ("capture", &slow, writes, true, true),
+            ("auto", slow, writes, false, true),
+            ("capture", slow, writes, true, true),
             ("wall", capture, writes, false, true),
             ("capture", made, writes, true, false),
             ("auto", made, writes, false, false),

@@ -357,7 +357,7 @@ fn is_no_link_outside<A: Family<E, S, T> + Into<u128>, const E: usize, const S: 
     outside: &[bool],
     plan: Option<&Plan<A>>,
 ) -> Result<(), NatError> {
-    match on_link_outside(interfaces, inside, outside, plan) {
+    match on_link_outside::<A, E, S, T>(interfaces, inside, outside, plan) {
         Some((what, true)) => {
             Err(NatError::config("deterministic.inside", format!("{what}: give inside hosts' prefix")))
         }
