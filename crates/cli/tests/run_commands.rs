@@ -617,7 +617,7 @@ fn nat_and_the_filter_are_one_box() {
         same(&both.replacen("role = \"nat\"", &format!("role = \"{role}\""), 1));
     }
     // Nothing comes from the front of this gate.
-    let gate = "role = \"gatekeeper\"\n[gatekeeper]\nfront = [\"wan\"]\n";
+    let gate = "role = \"gatekeeper\"\n[gatekeeper]\nfront = [\"wan\"]\nflows = 1000\ndecisions = \"none\"\n";
     let gated = both.replacen("role = \"nat\"\n", gate, 1);
     same(&gated);
     let said = folder.ok("check other.toml").out;
@@ -646,6 +646,9 @@ fn nat_and_the_filter_are_one_box() {
         folder.write("wrong.toml", both.replacen(from, to, 1));
         folder.fail(&[("check wrong.toml", 2, message)]);
     }
+    let twice = both.replacen("rules = ", "handover = \"one\"\nrules = ", 1);
+    folder.write("wrong.toml", twice.replacen("[nat]", "[nat]\nhandover = \"one\"", 1));
+    folder.fail(&[("check wrong.toml", 2, "one: is filter.handover, too: give another name")]);
     let ports = "[[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n";
     for role in ["switch", "mitigator", "kvcache"] {
         for section in ["nat", "filter"] {
