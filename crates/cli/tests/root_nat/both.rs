@@ -144,3 +144,19 @@ fn connections_through_both_go_on_after_a_failover() {
     answered(&datagrams);
     lab.end();
 }
+
+/// `cargo test -p tidemill-cli --test root_nat -- --ignored`
+#[test]
+#[ignore = "some seconds: 100 MB each way, intact"]
+fn a_hundred_megabytes_each_way_through_both() {
+    let Some(_turn) = turn("a_hundred_megabytes_each_way_through_both") else { return };
+    let lab = Lab::both(1, "", RULES, "");
+    for v6 in [0, 1] {
+        warm_up(&lab, v6);
+        let listener = lab.far.listen(at(FAR[v6], 8000));
+        let client = lab.alice.connect(at(FAR[v6], 8000));
+        let (server, _) = listener.accept().unwrap();
+        exchange(client, server, 100_000_000);
+    }
+    lab.end();
+}
