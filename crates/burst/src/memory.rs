@@ -37,6 +37,7 @@ struct Cold {
     /// 0 or not: any bytes must be a valid `Cold`.
     merged_fixed_ident: u16,
     steer: u32,
+    note: u32,
 }
 const _: () = assert!(size_of::<Cold>() == COLD);
 
@@ -220,7 +221,7 @@ const MERGED: u8 = 16;
 /// The device has found the IPv4 header's checksum right.
 const CHECKED: u8 = 32;
 
-/// A node has put something of its own into `hash`.
+/// A node's note is valid.
 const NOTED: u8 = 64;
 
 /// The packet goes by a way of its own, and that way's number is valid.
@@ -578,18 +579,17 @@ impl Packet {
         self.flags &= !CHECKED;
     }
 
-    /// Puts a node's note where the device's hash was: for that node itself, to which the packet comes back. Nobody else can make one,
-    /// whatever a packet's hash is.
+    /// Puts a node's note there: for that node itself, to which the packet comes back. Its hash is another's.
     #[inline]
     pub fn set_note(&mut self, note: u32) {
-        self.hash = note;
         self.flags |= NOTED;
+        self.cold_mut().note = note;
     }
 
     /// The note.
     #[inline]
     pub fn note(&self) -> Option<u32> {
-        (self.flags & NOTED != 0).then_some(self.hash)
+        (self.flags & NOTED != 0).then(|| self.cold().note)
     }
 
     /// Says that the packet goes by the way of this number instead of by its interface's routes: for who gives out such numbers, and meets it again.

@@ -262,6 +262,40 @@ fn what_is_put_into_a_filters_table_while_files_are_read_is_in_it() {
     assert!(said.contains("; filter.rules: has no rules: everything passes"), "{said}");
 }
 
+/// All of a box that translates and filters is taken, or nothing.
+#[test]
+fn a_box_that_is_both_takes_both_or_neither() {
+    let folder = Folder::new();
+    let config = |more: &str| {
+        format!("{FILTER}[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n{more}")
+    };
+    folder.write("run.toml", config("")).write("f.rules", "pass all\n");
+    let mut command = tidemill(&folder, "run run.toml");
+    command.stderr(Stdio::null());
+    let _running = answering(&folder, command);
+    let rules = || folder.ok("filter rules --socket s.sock").out;
+    for (nat, file, wrong) in [
+        (
+            "filtering = \"endpoint-independent\"\n",
+            "block all\n",
+            "nat.filtering: cannot change while the NAT",
+        ),
+        ("udp_s = 200\n", "blok all\n", "f.rules: line 1"),
+    ] {
+        folder.write("run.toml", config(nat)).write("f.rules", file);
+        folder.fail(&[("reload --socket s.sock", 1, wrong)]);
+        assert!(rules().contains("pass all"), "{}", rules());
+    }
+    folder.write("f.rules", "block all\n").write("run.toml", FILTER);
+    folder.fail(&[("reload --socket s.sock", 1, "nat: cannot change while it runs")]);
+    folder.write("run.toml", config("udp_s = 200\n"));
+    folder.ok("reload --socket s.sock");
+    assert!(rules().contains("block all"), "{}", rules());
+    folder.ok("nat counters --socket s.sock");
+    folder.ok("filter counters --socket s.sock");
+    folder.ok("stop --socket s.sock");
+}
+
 /// The state is written over no file of the filter's, whenever that comes to be named.
 #[test]
 fn a_running_filter_loads_nothing_from_the_file_of_the_state() {

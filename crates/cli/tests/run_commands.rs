@@ -486,7 +486,12 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
             "[state]\npath = \"./new\"\n[nat]\nhandover = \"new\"",
             "new: is state.path, too: give another name",
         ),
-        ("role = \"nat\"", "role = \"router\"", "[nat]: a router has no such section"),
+        ("role = \"nat\"", "role = \"filter\"", "filter: is missing: name the file of rules in [filter]"),
+        (
+            "role = \"nat\"",
+            "role = \"router\"\n[router]\noffload = \"xdp\"",
+            "what it forwards would pass by what [nat] says: leave it or [nat] out",
+        ),
         (
             "[nat]",
             "[run]\nworkers = 2\nstages = [[\"nat4\"]]\n[nat]",
@@ -562,7 +567,7 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
             "new: is state.path, too: give another name",
         ),
         ("log_per_s = 50", "fragments = 8000", "memory.frames = 8192: filter.fragments = 8000 may wait"),
-        ("role = \"filter\"", "role = \"router\"", "[filter]: a router has no such section"),
+        ("role = \"filter\"", "role = \"nat\"", "nat: is missing: say in [nat] who is inside"),
         (
             "[filter]",
             "[state]\npath = \"bad.txt\"\n[filter]",
@@ -572,6 +577,87 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
         assert!(example.contains(from), "{from}");
         folder.write("wrong.toml", example.replacen(from, to, 1));
         folder.fail(&[("check wrong.toml", 2, message)]);
+    }
+}
+
+/// NAT with the filter in front of it, as either role and beside others: rules name inside addresses, and what they block is not translated.
+#[test]
+fn nat_and_the_filter_are_one_box() {
+    let folder = Folder::new();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/");
+    let example = std::fs::read_to_string(format!("{root}nat/nat.toml")).unwrap();
+    let example = example.replace("../router/", &format!("{root}router/"));
+    folder.write("nat.toml", &example);
+    let alone = books(&folder.ok("run nat.toml --json"));
+    let both = example.replacen("[nat]", "[filter]\nrules = \"f.rules\"\n[nat]", 1);
+    folder.write("both.toml", &both);
+    folder.write("f.rules", "pass all\n");
+    let said = folder.ok("check both.toml").out;
+    assert!(said.contains("pool: 2 IPv4 and 1 IPv6 addresses; 1 rules ("), "{said}");
+    let open = books(&folder.ok("run both.toml --json"));
+    let of = |report: &Value, part: &str, name: &str| report[part][name].as_u64().unwrap();
+    // What passes is translated as it was.
+    let (open_out, alone_out) = (of(&open, "nat", "out"), of(&alone, "nat", "out"));
+    assert!(open_out <= alone_out && 10 * open_out >= 9 * alone_out, "{open} {alone}");
+    assert!(of(&open, "filter", "by-state") > 0 && of(&open, "filter", "blocked") == 0, "{open}");
+    // It sees no address of the pool, and what it blocks has no session.
+    folder.write("f.rules", "block all\npass inet all\nblock from { 192.0.2.1, 192.0.2.2 } to any\n");
+    let some = books(&folder.ok("run both.toml --json"));
+    assert!(of(&some, "nat", "out") > 100 && of(&some, "nat", "sessions6") == 0, "{some}");
+    let blocked = some["dropped"]["filter-blocked"].as_u64().unwrap();
+    assert!(blocked > 0 && blocked == of(&some, "filter", "blocked"), "{some}");
+    let same = |toml: &str| {
+        folder.write("other.toml", toml);
+        let other = books(&folder.ok("run other.toml --json"));
+        for part in ["nat", "filter", "dropped", "out"] {
+            assert_eq!(other[part], some[part], "{toml}");
+        }
+    };
+    for role in ["filter", "router"] {
+        same(&both.replacen("role = \"nat\"", &format!("role = \"{role}\""), 1));
+    }
+    // Nothing comes from the front of this gate.
+    let gate = "role = \"gatekeeper\"\n[gatekeeper]\nfront = [\"wan\"]\nflows = 1000\ndecisions = \"none\"\n";
+    let gated = both.replacen("role = \"nat\"\n", gate, 1);
+    same(&gated);
+    let said = folder.ok("check other.toml").out;
+    assert!(
+        said.contains("pool: 2 IPv4") && said.contains(" rules (") && said.contains("in front: wan"),
+        "{said}"
+    );
+
+    let ran = folder.run("run both.toml --record r.tmrec.zst");
+    assert!(
+        ran.code == 2 && ran.err.contains("a filter's rules are in no record"),
+        "{}: {}",
+        ran.code,
+        ran.err
+    );
+    for (from, to, message) in [
+        (
+            "rules = ",
+            "fragments = 4000\nrules = ",
+            "memory.frames = 8192: nat.fragments = 256 and filter.fragments = 4000 may wait",
+        ),
+        ("rules = ", "half_open = 9000000\nrules = ", "filter.half_open"),
+        ("inside = [\"lan\"]", "inside = [\"len\"]", "nat.inside[0]: there is no interface"),
+    ] {
+        assert!(both.contains(from), "{from}");
+        folder.write("wrong.toml", both.replacen(from, to, 1));
+        folder.fail(&[("check wrong.toml", 2, message)]);
+    }
+    let twice = both.replacen("rules = ", "handover = \"one\"\nrules = ", 1);
+    folder.write("wrong.toml", twice.replacen("[nat]", "[nat]\nhandover = \"one\"", 1));
+    folder.fail(&[("check wrong.toml", 2, "one: is filter.handover, too: give another name")]);
+    let ports = "[[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n";
+    for role in ["switch", "mitigator", "kvcache"] {
+        for section in ["nat", "filter"] {
+            folder.write("wrong.toml", format!("version = 1\nrole = \"{role}\"\n{ports}[{section}]\n"));
+            let why = format!(
+                "[{section}]: a {role} routes nothing, and this is about what is routed: leave it out"
+            );
+            folder.fail(&[("check wrong.toml", 2, why.as_str())]);
+        }
     }
 }
 

@@ -84,12 +84,19 @@ fn what_a_frame_held_before_does_not_show() {
     packet.set_merged(merged);
     packet.set_steer(9);
     assert_eq!((packet.steer(), packet.trace(), packet.merged()), (Some(9), Some(3), Some(merged)));
+    // A note is the node's that has made it, and leaves the hash to others.
+    packet.hash = 7;
+    assert_eq!(packet.note(), None);
+    packet.set_note(5);
+    packet.hash = 8;
+    assert_eq!((packet.note(), packet.steer(), packet.hash), (Some(5), Some(9), 8));
     packet.clear_steer();
     assert_eq!((packet.steer(), packet.trace()), (None, Some(3)));
     packet.set_steer(9);
     pool.free(packet);
     let packet = pool.take().unwrap();
     assert_eq!((packet.is_own(), packet.merged(), packet.steer()), (false, None, None));
+    assert_eq!(packet.note(), None);
     assert_eq!((packet.len(), packet.timestamp_ns(), packet.wire_len(), packet.trace()), (0, 0, 0, None));
     pool.free(packet);
 }

@@ -91,8 +91,8 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.elsewhere("/v1/grantor", "the role grantor");
     registry.elsewhere("/v1/switch", "the role switch");
     registry.elsewhere("/v1/kv", "the role kvcache");
-    registry.elsewhere("/v1/nat", "the role nat");
-    registry.elsewhere("/v1/filter", "the role filter");
+    registry.elsewhere("/v1/nat", "a router with [nat]");
+    registry.elsewhere("/v1/filter", "a router with [filter]");
     registry.elsewhere("/v1/assets", "what has a section [assets]");
     registry.elsewhere("/v1/ipfix", "what has a section [ipfix]");
     registry.elsewhere("/v1/bgp", "the roles router, gatekeeper, grantor, nat and filter");

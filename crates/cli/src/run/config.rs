@@ -111,10 +111,10 @@ pub(crate) struct Config {
     /// The role `switch`: rules, caches, VLANs.
     #[serde(default)]
     pub(crate) switch: Option<SwitchSection>,
-    /// The role `nat`: who is inside, which addresses they share. All that a router has goes beside it.
+    /// NAT: who is inside, which addresses they share. The role `nat`, or beside any role that is a router, `[filter]` with it or not.
     #[serde(default)]
     pub(crate) nat: Option<NatSection>,
-    /// The role `filter`: its rules, its tables. All that a router has goes beside it.
+    /// The packet filter: its rules, its tables. The role `filter`, or beside any role that is a router, `[nat]` with it or not: rules are about inside addresses then.
     #[serde(default)]
     pub(crate) filter: Option<FilterSection>,
     /// Passive detection of assets, beside any role. Without this section there is none.
@@ -557,13 +557,24 @@ impl Config {
         self.queue.iter().fold(0, |sum, queue| sum.saturating_add(queue.packets()))
     }
 
+    /// Packets that may wait on each worker: those, and fragments in NAT and the filter, of both families.
+    pub(crate) fn waiting(&self) -> usize {
+        let in_nat = self.nat.as_ref().map_or(0, |section| section.fragments);
+        let in_filter = self.filter.as_ref().map_or(0, |section| section.fragments);
+        self.queued().saturating_add(in_nat.saturating_add(in_filter).saturating_mul(2))
+    }
+
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.version != 1 {
             return Err(format!("version = {}: this program reads version 1", self.version));
         }
         self.run.validate()?;
         if let Some(section) = self.foreign_section() {
-            return Err(format!("[{section}]: a {} has no such section: leave it out", self.role));
+            let why = match section {
+                "nat" | "filter" => "routes nothing, and this is about what is routed",
+                _ => "has no such section",
+            };
+            return Err(format!("[{section}]: a {} {why}: leave it out", self.role));
         }
         if !(1024..=1 << 24).contains(&self.memory.frames) {
             return Err(format!("memory.frames = {}: give 1024 to 16777216", self.memory.frames));
@@ -683,6 +694,8 @@ impl Config {
             ("state", self.state.is_some()),
             ("[next_hop]", !self.next_hop.is_empty()),
             ("next_hops", self.next_hops.is_some()),
+            ("nat", self.nat.is_some()),
+            ("filter", self.filter.is_some()),
         ];
         let services = [
             (Role::Mitigator, "mitigator", self.mitigator.is_some()),
@@ -690,8 +703,6 @@ impl Config {
             (Role::Grantor, "grantor", self.grantor.is_some()),
             (Role::Kvcache, "kvcache", self.kvcache.is_some()),
             (Role::Switch, "switch", self.switch.is_some()),
-            (Role::Nat, "nat", self.nat.is_some()),
-            (Role::Filter, "filter", self.filter.is_some()),
         ];
         let routes =
             matches!(self.role, Role::Router | Role::Gatekeeper | Role::Grantor | Role::Nat | Role::Filter);

@@ -47,9 +47,11 @@ const PARTS: &[(&str, &[&str])] = &[
             "state",
             "updates",
             "remap",
+            "nat",
+            "filter",
         ],
     ),
-    ("Sections of one role", &["mitigator", "gatekeeper", "grantor", "kvcache", "switch", "nat", "filter"]),
+    ("Sections of one role", &["mitigator", "gatekeeper", "grantor", "kvcache", "switch"]),
 ];
 
 /// The page.

@@ -4,7 +4,7 @@ use super::config::{Config, Role as Name};
 use super::log::{Level, Levels};
 use super::setup::{Places, Queues};
 use super::taps::{self, Taps};
-use super::{filter, gatekeeper, grantor, kvcache, mitigator, nat, router, switch};
+use super::{gatekeeper, grantor, kvcache, mitigator, router, switch};
 use crate::usage::{complain_as, one_line, usage};
 use anyhow::Result;
 use serde_json::{Map, Value};
@@ -141,14 +141,12 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
 
 fn open_alone(opening: &Opening<'_>) -> Result<Open> {
     match opening.config.role {
-        Name::Router => router::open(opening),
+        Name::Router | Name::Nat | Name::Filter => router::open(opening),
         Name::Mitigator => mitigator::open(opening),
         Name::Gatekeeper => gatekeeper::open(opening),
         Name::Grantor => grantor::open(opening),
         Name::Kvcache => kvcache::open(opening),
         Name::Switch => switch::open(opening),
-        Name::Nat => nat::open(opening),
-        Name::Filter => filter::open(opening),
     }
 }
 
@@ -160,14 +158,12 @@ pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
 
 fn reopen_alone(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
     match opening.config.role {
-        Name::Router => router::reopen(opening, state),
+        Name::Router | Name::Nat | Name::Filter => router::reopen(opening, state),
         Name::Mitigator => mitigator::reopen(opening),
         Name::Gatekeeper => gatekeeper::reopen(opening, state),
         Name::Grantor => Err(usage("a grantor is in no record")),
         Name::Kvcache => kvcache::reopen(opening),
         Name::Switch => Err(usage("a switch is in no record")),
-        Name::Nat => nat::reopen(opening, state),
-        Name::Filter => Err(usage("a filter is in no record")),
     }
 }
 
@@ -181,14 +177,12 @@ pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 
 fn check_alone(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     match config.role {
-        Name::Router => router::check(config, name),
+        Name::Router | Name::Nat | Name::Filter => router::check(config, name),
         Name::Mitigator => mitigator::check(config, name),
         Name::Gatekeeper => gatekeeper::check(config, name),
         Name::Grantor => grantor::check(config, name),
         Name::Kvcache => kvcache::check(config, name),
         Name::Switch => switch::check(config, name),
-        Name::Nat => nat::check(config, name),
-        Name::Filter => filter::check(config, name),
     }
 }
 

@@ -23,7 +23,7 @@ fn asks(config: &Config) -> Vec<Ask> {
     let mut asks = vec![("memory.frames", memory.frames as f64 * memory.frame_size as f64)];
     match config.role {
         // Their tables are read before packets flow, or have a room of their own.
-        Role::Router | Role::Grantor => {}
+        Role::Router | Role::Grantor | Role::Nat | Role::Filter => {}
         Role::Gatekeeper => {
             let flows = config.gatekeeper.clone().unwrap_or_default().flows;
             let bytes = Gate::<u32, 1>::BYTES_PER_FLOW + Gate::<u128, 4>::BYTES_PER_FLOW;
@@ -49,20 +49,18 @@ fn asks(config: &Config) -> Vec<Ask> {
                 ("switch.masks", masks),
             ]);
         }
-        Role::Nat => {
-            let section = config.nat.clone().unwrap_or_default();
-            let [mappings, sessions] = nat::settings::table_bytes(&section);
-            asks.extend([("nat.mappings", mappings), ("nat.sessions", sessions)]);
-        }
-        Role::Filter => {
-            let section = config.filter.clone().unwrap_or_default();
-            let [states, half_open, unanswered] = filter::settings::table_bytes(&section);
-            asks.extend([
-                ("filter.states", states),
-                ("filter.half_open", half_open),
-                ("filter.unanswered", unanswered),
-            ]);
-        }
+    }
+    if let Some(section) = &config.nat {
+        let [mappings, sessions] = nat::settings::table_bytes(section);
+        asks.extend([("nat.mappings", mappings), ("nat.sessions", sessions)]);
+    }
+    if let Some(section) = &config.filter {
+        let [states, half_open, unanswered] = filter::settings::table_bytes(section);
+        asks.extend([
+            ("filter.states", states),
+            ("filter.half_open", half_open),
+            ("filter.unanswered", unanswered),
+        ]);
     }
     if let Some(section) = &config.assets {
         let [table, of_worker] = assets::table_bytes(section);

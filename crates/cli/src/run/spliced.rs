@@ -1,9 +1,11 @@
-//! Roles that are a router with something put into its graph, as NAT and the filter are: all that a router is and answers, these are and answer too.
+//! What is put into a router's graph, as NAT and the filter are: alone, together, and beside every other role that is a router.
 
-use super::config::{Config, OTHERS};
-use super::role::{LeftOver, Opening, Role, Told, Trouble, figures};
+use super::config::{Config, OTHERS, Role};
+use super::filter::FilterPart;
+use super::nat::NatPart;
+use super::role::{Opening, Told, Trouble, figures};
 use super::router::Router;
-use super::service::{lock, unchanged};
+use super::service::lock;
 use crate::usage;
 use anyhow::Result;
 use std::fmt::Display;
@@ -13,10 +15,10 @@ use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_control::schema::Table;
 use tidemill_graph::GraphBuilder;
-use tidemill_graph::record::Recorder;
 use tidemill_ip::{Interfaces, NextHops};
 use tidemill_lookup::publish::View;
-use tidemill_port::{Left, PortSpec};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::PortSpec;
 use tidemill_router::RouterControl;
 
 /// What is put in.
@@ -34,6 +36,19 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
     /// Over its figures.
     const TITLE: &'static str;
 
+    /// Makes it, and its control side, with the interfaces of now.
+    fn open(
+        opening: &Opening<'_>,
+        is_recorded: bool,
+        interfaces: &Interfaces,
+    ) -> Result<(Self, Self::Control)>;
+    /// The control side of what is only checked, and what to say of it.
+    fn check(
+        config: &Config,
+        name: &str,
+        interfaces: &Interfaces,
+        domain: &Domain,
+    ) -> Result<(Self::Control, String)>;
     /// Puts its nodes into the router's graph.
     fn splice(graph: &mut GraphBuilder, control: &Self::Control, router: &RouterControl);
     /// What the section needs of the rest of the configuration.
@@ -65,30 +80,118 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
     /// What to say of itself in the line of a run that goes on.
     fn progress(control: &Self::Control) -> String;
     /// Adds the verbs that only it has.
-    fn verbs(role: &Arc<Spliced<Self>>, registry: &mut Registry);
+    fn verbs(part: &Arc<Spliced<Self>>, router: &Arc<Router>, registry: &mut Registry);
 
     /// What goes on beside the packets, until `done`.
     fn beside<'scope>(
-        _role: &'scope Spliced<Self>,
+        _part: &'scope Spliced<Self>,
         _scope: &'scope Scope<'scope, '_>,
         _done: &'scope AtomicBool,
     ) {
     }
     /// All workers have stopped.
-    fn end(_role: &Spliced<Self>) {}
+    fn end(_part: &Spliced<Self>) {}
 }
 
-/// Such a role that runs. Who needs the router's control side and the part's takes the router's first.
+/// A part that runs. Who needs the router's control side and the part's takes the router's first, and NAT's before the filter's.
 pub(super) struct Spliced<P: Part> {
-    pub(super) router: Arc<Router>,
     pub(super) part: P,
     pub(super) control: Mutex<P::Control>,
     /// One at a time reads files and takes them over: nobody who works beside packets waits for that.
     pub(super) loading: Mutex<()>,
-    /// The generation of the router's interfaces that the part knows.
+    /// The generation of the router's interfaces that it knows.
     interfaces: AtomicU64,
     trouble: Arc<Trouble>,
     workers: usize,
+}
+
+/// Takes over what was found right.
+pub(super) type Commit<'a> = Box<dyn FnOnce() + 'a>;
+/// Checks what was read against the interfaces that there will be.
+pub(super) type Prepare<'a> = Box<dyn FnOnce(&Interfaces) -> Result<Commit<'a>> + 'a>;
+
+/// Such a part, whichever it is, as its router sees it.
+pub(super) trait Runs: Send + Sync {
+    /// Puts its nodes into the router's graph.
+    fn splice(&self, graph: &mut GraphBuilder, router: &RouterControl);
+    /// Has it know interfaces that have changed.
+    fn follow(&self, router: &RouterControl);
+    /// One round of its control side.
+    fn poll(&self);
+    /// Reads what a new configuration names: the first step of a reload, with nothing locked that packets need.
+    fn read<'a>(&'a self, config: &'a Config, name: &'a str) -> Result<Prepare<'a>>;
+    /// What the configuration says that will not work as it seems.
+    fn remarks(&self, router: &RouterControl) -> Vec<String>;
+    /// Says a line of its own.
+    fn note(&self, line: &str);
+    /// Adds its verbs and figures.
+    fn verbs(self: Arc<Self>, router: &Arc<Router>, registry: &mut Registry);
+    /// Its tables.
+    fn tables(&self) -> Vec<Table>;
+    /// What goes on beside the packets, until `done`.
+    fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool);
+    /// All workers have stopped.
+    fn end(&self);
+    /// What to say of itself in the line of a run that goes on.
+    fn progress(&self) -> String;
+    /// Adds what it has counted.
+    fn tell(&self, told: &mut Told);
+}
+
+/// The parts of a router that a configuration has sections for. NAT is the first: the filter stands before it where packets leave.
+pub(super) fn open(
+    opening: &Opening<'_>,
+    is_recorded: bool,
+    router: &RouterControl,
+) -> Result<Vec<Arc<dyn Runs>>> {
+    let mut parts: Vec<Arc<dyn Runs>> = Vec::new();
+    if opening.config.nat.is_some() {
+        parts.push(Arc::new(Spliced::<NatPart>::open(opening, is_recorded, router)?));
+    }
+    if opening.config.filter.is_some() {
+        parts.push(Arc::new(Spliced::<FilterPart>::open(opening, is_recorded, router)?));
+    }
+    Ok(parts)
+}
+
+/// Checks what their sections, and the roles that are nothing without, need of the rest of the configuration.
+pub(super) fn check_sections(config: &Config, name: &str) -> Result<()> {
+    if config.nat.is_some() || config.role == Role::Nat {
+        NatPart::check_section(config, name)?;
+    }
+    if config.filter.is_some() || config.role == Role::Filter {
+        FilterPart::check_section(config, name)?;
+    }
+    Ok(())
+}
+
+/// The graph of a router that is only checked, with its parts, and what to say of them.
+pub(super) fn check(
+    config: &Config,
+    name: &str,
+    router: &RouterControl,
+    domain: &Domain,
+) -> Result<(GraphBuilder, String)> {
+    let (mut graph, mut said) = (tidemill_router::graph(router), String::new());
+    if config.nat.is_some() {
+        said += &check_one::<NatPart>(&mut graph, config, name, router, domain)?;
+    }
+    if config.filter.is_some() {
+        said += &check_one::<FilterPart>(&mut graph, config, name, router, domain)?;
+    }
+    Ok((graph, said))
+}
+
+fn check_one<P: Part>(
+    graph: &mut GraphBuilder,
+    config: &Config,
+    name: &str,
+    router: &RouterControl,
+    domain: &Domain,
+) -> Result<String> {
+    let (control, said) = P::check(config, name, &router.settings().interfaces, domain)?;
+    P::splice(graph, &control, router);
+    Ok(format!("; {said}"))
 }
 
 /// Next hops of a family, as a worker sees them, by its number.
@@ -101,7 +204,7 @@ pub(super) fn hops(control: &RouterControl) -> (Hops, Hops) {
 }
 
 /// What parts whose workers hand packets over, and keep fragments, need of the rest of the configuration. `who`: `a NAT`.
-pub(super) fn check_room(config: &Config, name: &str, who: &str, key: &str, fragments: usize) -> Result<()> {
+pub(super) fn check_room(config: &Config, name: &str, who: &str) -> Result<()> {
     if !config.run.stages.is_empty() {
         return Err(usage(format!(
             "{name}: run.stages: {who}'s workers hand packets over by whose they are: leave stages out, and give workers"
@@ -116,12 +219,16 @@ pub(super) fn check_room(config: &Config, name: &str, who: &str, key: &str, frag
             config.run.workers
         )));
     }
-    let held = fragments.saturating_mul(2);
-    let needed = config.queued().saturating_add(held).saturating_add(OTHERS);
+    let needed = config.waiting().saturating_add(OTHERS);
     if needed > config.memory.frames {
+        let nat = config.nat.as_ref().map(|section| format!("nat.fragments = {}", section.fragments));
+        let filter =
+            config.filter.as_ref().map(|section| format!("filter.fragments = {}", section.fragments));
+        let fragments: Vec<String> = nat.into_iter().chain(filter).collect();
         return Err(usage(format!(
-            "{name}: memory.frames = {}: {key}.fragments = {fragments} may wait on each worker of each family: give at least {needed}, or lower that",
-            config.memory.frames
+            "{name}: memory.frames = {}: {} may wait on each worker of each family: give at least {needed}, or lower that",
+            config.memory.frames,
+            fragments.join(" and ")
         )));
     }
     Ok(())
@@ -132,138 +239,90 @@ pub(super) fn mistake(name: &str, error: &impl Display) -> anyhow::Error {
 }
 
 impl<P: Part> Spliced<P> {
-    /// Makes one around a router: `make` its part and that one's control side, with the interfaces of now.
-    pub(super) fn new(
-        opening: &Opening<'_>,
-        router: Arc<Router>,
-        make: impl FnOnce(&Interfaces) -> Result<(P, P::Control)>,
-    ) -> Result<Self> {
-        let made = router.with_control(|control| {
-            make(&control.settings().interfaces).map(|made| (made, control.settings_generation()))
-        });
-        let ((part, control), generation) = made?;
+    fn open(opening: &Opening<'_>, is_recorded: bool, router: &RouterControl) -> Result<Self> {
+        let (part, control) = P::open(opening, is_recorded, &router.settings().interfaces)?;
         Ok(Spliced {
-            router,
             part,
             control: Mutex::new(control),
             loading: Mutex::new(()),
-            interfaces: AtomicU64::new(generation),
+            interfaces: AtomicU64::new(router.settings_generation()),
             trouble: opening.trouble.clone(),
             workers: opening.config.run.workers,
         })
     }
-
-    fn remarks(&self) -> Vec<String> {
-        self.router.with_control(|control| P::remarks(&lock(&self.control), &control.settings().interfaces))
-    }
-
-    /// Has the part know interfaces that have changed.
-    fn follow_interfaces(&self) {
-        self.router.with_control(|control| {
-            let generation = control.settings_generation();
-            if self.interfaces.swap(generation, Ordering::Relaxed) != generation
-                && let Err(error) = P::interfaces(&mut lock(&self.control), &control.settings().interfaces)
-            {
-                let line = format!("warning: {error}: {} goes by the interfaces of before", P::WHO);
-                self.trouble.note(P::NAME, &line);
-            }
-        });
-    }
 }
 
-impl<P: Part> Role for Spliced<P> {
-    fn graph(&self) -> GraphBuilder {
-        self.router.with_control(|control| {
-            let mut graph = tidemill_router::graph(control);
-            P::splice(&mut graph, &lock(&self.control), control);
-            self.router.splice_flowspec(&mut graph, control);
-            graph
-        })
+impl<P: Part> Runs for Spliced<P> {
+    fn splice(&self, graph: &mut GraphBuilder, router: &RouterControl) {
+        P::splice(graph, &lock(&self.control), router);
     }
 
-    fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
-        let did = self.router.turn(now_ns, recorder);
-        self.follow_interfaces();
-        P::poll(&mut lock(&self.control));
-        did
-    }
-
-    fn repeat(&self, change: &[u8]) -> Result<u64, String> {
-        self.router.repeat(change)
-    }
-
-    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
-        unchanged(name, &[])?;
-        P::check_section(new, name)?;
-        let _one = lock(&self.loading);
-        let files = P::read(new, name)?;
-        let before = self.remarks();
-        // All that can be wrong is found before anything changes; new interfaces may be in the section at once.
-        let left = self.router.reload_with(
-            (name, old, new, text),
-            |interfaces| {
-                let control = lock(&self.control);
-                let prepared = P::prepare(&control, files, new, name, interfaces)?;
-                Ok((control, prepared))
-            },
-            |(mut control, prepared)| {
-                P::commit(&mut control, prepared);
-                Vec::new()
-            },
-        )?;
-        self.follow_interfaces();
-        for remark in self.remarks().iter().filter(|remark| !before.contains(remark)) {
-            self.trouble.note(P::NAME, &format!("warning: {name}: {remark}"));
+    fn follow(&self, router: &RouterControl) {
+        let generation = router.settings_generation();
+        if self.interfaces.swap(generation, Ordering::Relaxed) != generation
+            && let Err(error) = P::interfaces(&mut lock(&self.control), &router.settings().interfaces)
+        {
+            self.note(&format!("warning: {error}: {} goes by the interfaces of before", P::WHO));
         }
-        Ok(left)
     }
 
-    fn verbs(self: Arc<Self>, registry: &mut Registry) {
-        self.router.clone().verbs(registry);
-        P::verbs(&self, registry);
+    fn poll(&self) {
+        P::poll(&mut lock(&self.control));
+    }
+
+    fn read<'a>(&'a self, config: &'a Config, name: &'a str) -> Result<Prepare<'a>> {
+        let one = lock(&self.loading);
+        let files = P::read(config, name)?;
+        Ok(Box::new(move |interfaces: &Interfaces| -> Result<Commit<'a>> {
+            let mut control = lock(&self.control);
+            let prepared = P::prepare(&control, files, config, name, interfaces)?;
+            Ok(Box::new(move || {
+                P::commit(&mut control, prepared);
+                drop(one);
+            }))
+        }))
+    }
+
+    fn remarks(&self, router: &RouterControl) -> Vec<String> {
+        P::remarks(&lock(&self.control), &router.settings().interfaces)
+    }
+
+    fn note(&self, line: &str) {
+        self.trouble.note(P::NAME, line);
+    }
+
+    fn verbs(self: Arc<Self>, router: &Arc<Router>, registry: &mut Registry) {
+        P::verbs(&self, router, registry);
         let about = "interfaces that it cannot follow, what will not work since a reload";
         registry.event_kind(P::NAME, &format!("What {} has to say: {about}", P::WHO));
         registry.panel(P::TITLE, move || figures(P::NAME, P::figures(&lock(&self.control)).into_iter()));
     }
 
     fn tables(&self) -> Vec<Table> {
-        let mut tables = self.router.tables();
         let own = P::tables(&lock(&self.control));
-        tables.extend(own.into_iter().map(|(name, entries, room)| Table {
+        let table = |(name, entries, room): (&str, u64, usize)| Table {
             name: name.into(),
             entries,
             room: Some((room * self.workers) as u64),
             ..Table::default()
-        }));
-        tables
+        };
+        own.into_iter().map(table).collect()
     }
 
     fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
-        self.router.beside(scope, done);
         P::beside(self, scope, done);
     }
 
     fn end(&self) {
-        self.router.end();
         P::end(self);
     }
 
-    fn link(&self, port: usize) -> Option<bool> {
-        self.router.link(port)
-    }
-
-    fn left(&self, port: usize) -> Option<Left> {
-        self.router.left(port)
-    }
-
     fn progress(&self) -> String {
-        format!("{} {}", self.router.progress(), P::progress(&lock(&self.control)))
+        P::progress(&lock(&self.control))
     }
 
-    fn told(&self) -> Told {
-        let mut told = self.router.told();
+    fn tell(&self, told: &mut Told) {
         let figures = P::figures(&lock(&self.control));
         told.counters(P::NAME, P::NAME, figures.iter().map(|(name, count, _)| (*name, *count)));
-        told
     }
 }

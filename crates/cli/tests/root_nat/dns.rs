@@ -1,6 +1,7 @@
 //! Names are looked up through the box, with real programs at both ends: `dig` at Alice's, `dnsmasq` far away. Answers of one packet, in fragments, and cut short and asked for
 //! again by TCP.
 
+use crate::both;
 use crate::filter::RULES;
 use crate::lab::{ALICE, FAR, Lab, POOL};
 use crate::net::{Netns, wait_until};
@@ -127,6 +128,14 @@ fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
 fn names_are_found_through_a_nat() {
     let Some(_turn) = turn("names_are_found_through_a_nat") else { return };
     let lab = Lab::start(2, "");
+    names_are_found(&lab, POOL);
+    lab.end();
+}
+
+#[test]
+fn names_are_found_through_both() {
+    let Some(_turn) = turn("names_are_found_through_both") else { return };
+    let lab = Lab::both(2, "", both::RULES, "");
     names_are_found(&lab, POOL);
     lab.end();
 }

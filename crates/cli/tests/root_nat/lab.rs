@@ -58,6 +58,12 @@ impl Lab {
         lab
     }
 
+    /// The same with both: a NAT with the lines `more` in `[nat]`, and a filter of these rules with the lines `filter` in `[filter]`.
+    pub(crate) fn both(workers: usize, more: &str, rules: &str, filter: &str) -> Self {
+        let text = both(workers, more, filter);
+        Lab::of("nat", &[(CONFIG, text.as_str()), ("filter.rules", rules)])
+    }
+
     /// Starts a box of this role with these files, and all that is around it.
     fn of(role: &'static str, files: &[(&str, &str)]) -> Self {
         let [alice, bob, middle, isp, far] = ["alice", "bob", "middle", "isp", "far"].map(Netns::new);
@@ -149,6 +155,11 @@ impl Lab {
     /// Writes another configuration, for a reload.
     pub(crate) fn write(&self, workers: usize, more: &str) {
         self.put(CONFIG, &config(workers, more));
+    }
+
+    /// The same of a box that is both.
+    pub(crate) fn write_both(&self, workers: usize, more: &str, filter: &str) {
+        self.put(CONFIG, &both(workers, more, filter));
     }
 
     /// Writes another file.
@@ -253,6 +264,11 @@ fn config(workers: usize, more: &str) -> String {
             [[nat.static]]\nprotocol = \"tcp\"\nexternal = \"[{}]:8080\"\ninternal = \"[{}]:80\"\n",
             POOL[0], POOL[1], POOL[0], BOB[0], POOL[1], BOB[1],
         )
+}
+
+/// That of a box that is both.
+fn both(workers: usize, more: &str, filter: &str) -> String {
+    config(workers, more) + "[filter]\nrules = \"filter.rules\"\n" + filter
 }
 
 impl Drop for Lab {

@@ -1,9 +1,10 @@
 //! A NAT between the kernels of two inside hosts and of the Internet, with real programs: TCP, UDP, DNS, ping, traceroute, hairpins, fragments, a
-//! server inside, floods, one worker and two; and a packet filter in its place. Needs root.
+//! server inside, floods, one worker and two; a packet filter in its place; and a box that is both. Needs root.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
 
+mod both;
 mod dns;
 mod filter;
 mod floods;

@@ -25,7 +25,7 @@ pub mod error;
 pub(crate) mod fragments;
 pub mod image;
 pub mod ip;
-mod nodes;
+pub(crate) mod nodes;
 mod packet;
 mod ports;
 pub mod settings;

@@ -1,14 +1,19 @@
 //! The nodes, of each family that the pool has addresses of; the picture is in the crate's README.
 //!
 //! * `nat4-begin`, `nat6-begin`: which packets are to an address of the pool. From an interface that is neither inside nor outside they reach
-//!   what is ours there, and nothing that is mapped: `nat-untranslated`. Outputs: `lookup`, `nat`.
+//!   what is ours there, and nothing that is mapped: `nat-untranslated`. Outputs: `lookup`, `nat`, and `turn` for those from inside (hairpins), which leads to NAT, too, but by
+//!   way of a packet filter, if there is one.
 //! * `nat4-route`, `nat6-route`: of packets whose way is known, which leave from inside to outside. Those that will not go on (TTL, too big)
 //!   stay as they are, so that whoever sent them knows them again in the ICMP error. Straight from outside to inside: `nat-untranslated`.
 //!   Outputs: `forward`, `nat`.
 //! * `nat4`, `nat6`: translates both sorts ([`translate`](super::Nat::translate)). Keeps fragments that wait, and hands packets that belong
 //!   to another worker over to its instance there, by bounded rings: `nat-handover-full`. Outputs: `lookup`, `forward`, `error`.
 //!
-//! What one has found out it tells the next in the packet's `hash`, which nobody behind needs.
+//! What one has found out it tells the next in the packet's `hash`, which nobody else writes behind the first of them.
+//!
+//! A filter that is in the graph judges behind the lookup, so it sees inside addresses: what leaves before it is translated, what comes when it has been. What leaves and is kept here is looked
+//! up again with the pool's address, and has a note that it was judged ([`Packet::note`]). A hairpin is judged as both of its ends see it: on its way to the pool as if it left by
+//! an interface outside, and on its way from there as if it came in by that.
 
 use crate::AT_ONCE;
 use crate::lanes::Lanes;
@@ -29,15 +34,19 @@ use tidemill_lookup::publish::View;
 use tidemill_wire::{Protocol, ipv4, ipv6};
 
 /// Outputs of `nat4-begin`.
-pub(crate) const BEGIN: [&str; 2] = ["lookup", "nat"];
+pub(crate) const BEGIN: [&str; 3] = ["lookup", "nat", "turn"];
 /// Outputs of `nat4-route`.
 pub(crate) const ROUTE: [&str; 2] = ["forward", "nat"];
 /// Outputs of `nat4`.
 pub(crate) const OUTPUTS: [&str; 3] = ["lookup", "forward", "error"];
 const NAT: u8 = 1;
+const TURN: u8 = 2;
 const LOOKUP: u8 = 0;
 const FORWARD: u8 = 1;
 const ERROR: u8 = 2;
+
+/// Which half of a packet's `hash` has the note; the other one has the number of an interface outside, by which it leaves, or a hairpin turns.
+const NOTE: u32 = 0xffff;
 
 /// What is noted of a packet.
 mod note {
@@ -48,6 +57,19 @@ mod note {
     pub(super) const OWN: u32 = 4;
     pub(super) const DONE: u32 = 5;
     pub(super) const FROM_US: u32 = 6;
+    /// Done with, and a hairpin.
+    pub(super) const TURNED: u32 = 7;
+}
+
+/// The interface outside that is noted of a packet, behind `nat4-begin` or `nat6-begin`.
+pub(crate) fn noted_outside(packet: &Packet) -> u16 {
+    (packet.hash >> 16) as u16
+}
+
+/// Whether a packet is a hairpin that comes back from the pool, as noted.
+#[inline(always)]
+pub(crate) fn has_turned(packet: &Packet) -> bool {
+    packet.hash & NOTE == note::TURNED
 }
 
 /// How often numbers are shown, and the sweep goes on.
@@ -100,6 +122,7 @@ impl<A> Begin<A> {
     {
         let rules = self.rules.get(cx.reader);
         let (Some(&first), Some(&last)) = (self.pool.first(), self.pool.last()) else { return };
+        let turn = u32::from(rules.first_outside()) << 16;
         each(burst, verdicts, |packet| {
             let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
             let destination = A::read(ip.get(A::SOURCE + A::BYTES..).unwrap_or_default());
@@ -108,6 +131,10 @@ impl<A> Begin<A> {
                 return Verdict::Next(LOOKUP);
             }
             match to_pool(rules, packet.port, packet.is_own()) {
+                Some(note::HAIRPIN) => {
+                    packet.hash = turn | note::HAIRPIN;
+                    return Verdict::Next(TURN);
+                }
                 Some(noted) => packet.hash = noted,
                 // Nothing is translated for who is on neither side: the address is an interface's to him, or nobody's.
                 None if is_ours(rules, &self.pool, destination) => return Verdict::Next(LOOKUP),
@@ -137,7 +164,7 @@ impl Node for Route {
         let v6 = self.v6;
         each(burst, verdicts, |packet| {
             let hop = hops.get(packet.label);
-            if packet.hash == note::DONE || hop.kind != Kind::Forward {
+            if matches!(packet.hash & NOTE, note::DONE | note::TURNED) || hop.kind != Kind::Forward {
                 return Verdict::Next(0);
             }
             if !rules.is_outside(hop.interface) {
@@ -166,7 +193,7 @@ impl Node for Route {
             if stays {
                 return Verdict::Next(0);
             }
-            packet.hash = note::LEAVING;
+            packet.hash = u32::from(hop.interface) << 16 | note::LEAVING;
             Verdict::Next(NAT)
         });
     }
@@ -203,7 +230,7 @@ pub(crate) struct Translate<A: Family<E, S, T>, const E: usize, const S: usize, 
 
 /// How a packet is on its way, as noted.
 fn way_of(packet: &Packet) -> Way {
-    match packet.hash {
+    match packet.hash & NOTE {
         note::HAIRPIN => Way::Hairpin,
         note::LEAVING => Way::Leaving,
         note::OWN => Way::Own,
@@ -224,8 +251,15 @@ fn note_of(way: Way) -> u32 {
 
 /// By which output a packet goes on that is done with; notes that it is.
 fn on(packet: &mut Packet, fate: Fate) -> u8 {
-    let leaving = matches!(way_of(packet), Way::Leaving | Way::Own);
-    packet.hash = if fate == Fate::Passed && !leaving { note::NONE } else { note::DONE };
+    let way = way_of(packet);
+    let leaving = matches!(way, Way::Leaving | Way::Own);
+    // What comes from us and is not ours is the other half of a hairpin.
+    let turned = way == Way::Hairpin || (way == Way::FromUs && !packet.is_own());
+    packet.hash = match fate {
+        Fate::Passed if !leaving => note::NONE,
+        _ if turned => (packet.hash & !NOTE) | note::TURNED,
+        _ => note::DONE,
+    };
     packet.clear_checked();
     if leaving { FORWARD } else { LOOKUP }
 }
@@ -301,6 +335,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             },
             Fate::Elsewhere(handover) => self.hand_over(cx, handover, packet),
             Fate::Translated | Fate::First(..) | Fate::Passed => {
+                if way_of(&packet) == Way::Leaving {
+                    // A filter has let it pass, by this interface and with the address that it had.
+                    packet.set_note(noted_outside(&packet).into());
+                }
                 on(&mut packet, fate);
                 // Time has gone by, or it was another worker's: its next hop's number may be another's by now, so it is looked up again.
                 cx.release(LOOKUP, packet);
@@ -309,7 +347,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     fn hand_over(&mut self, cx: &mut Context<'_>, handover: Handover, mut packet: Packet) {
-        packet.hash = note_of(handover.way);
+        packet.hash = (packet.hash & !NOTE) | note_of(handover.way);
         match self.lanes.hand_over(handover.worker, (packet, handover.way)) {
             Ok(()) => {
                 cx.hand_over();
@@ -467,8 +505,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 
     fn explain(&self, packet: &Packet) -> Option<String> {
         let key = tidemill_wire::flow_key(packet.data(), usize::from(packet.l3))?;
-        Some(match packet.hash {
-            note::DONE => format!("now {key}"),
+        Some(match packet.hash & NOTE {
+            note::DONE | note::TURNED => format!("now {key}"),
             _ => format!("as it was {key}"),
         })
     }

@@ -79,6 +79,11 @@ impl Rules {
     pub fn is_outside(&self, interface: u16) -> bool {
         self.outside.get(usize::from(interface)).copied().unwrap_or(false)
     }
+
+    /// The first interface outside.
+    pub(crate) fn first_outside(&self) -> u16 {
+        self.outside.iter().position(|outside| *outside).unwrap_or_default() as u16
+    }
 }
 
 /// Whether nobody outside has this address; `near` as in [`Rules`].

@@ -53,7 +53,7 @@ fn wire(graph: &mut GraphBuilder, ip: &str, nat: &str, errors: &str) {
     let (begin, route) = (format!("{nat}-begin"), format!("{nat}-route"));
     let (lookup, forward) = (format!("{ip}-lookup"), format!("{ip}-forward"));
     graph.insert(&format!("{ip}-input"), "lookup", &begin, "lookup");
-    graph.edge(&begin, "nat", nat);
+    graph.edge(&begin, "nat", nat).edge(&begin, "turn", nat);
     // Errors of our own may be to what is mapped, too.
     graph.edge(errors, "lookup", &begin);
     graph.insert(&lookup, "forward", &route, "forward");

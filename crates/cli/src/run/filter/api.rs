@@ -1,6 +1,7 @@
 //! The verbs that only a filter has.
 
 use super::Filter;
+use crate::run::router::Router;
 use crate::run::service::{lock, now_ns};
 use std::net::IpAddr;
 use std::sync::{Arc, TryLockError};
@@ -16,11 +17,11 @@ const PAGE: u32 = 10_000;
 const TOP: u32 = 20;
 
 /// Adds them.
-pub(super) fn register(role: &Arc<Filter>, registry: &mut Registry) {
+pub(super) fn register(role: &Arc<Filter>, router: &Arc<Router>, registry: &mut Registry) {
     let to = role.clone();
     registry.get(path::RULES, "Rules with what they have counted", move |_: &Request| Ok(rules(&to)));
-    let to = role.clone();
-    registry.post(path::RULES, "Read the file of rules again", move |_: &Request| load(&to));
+    let (to, around) = (role.clone(), router.clone());
+    registry.post(path::RULES, "Read the file of rules again", move |_: &Request| load(&to, &around));
     let to = role.clone();
     registry.get(path::STATES, "Connections that are known", move |r: &Request| states(&to, &r.query()?));
     registry.takes::<filter::StatesQuery>();
@@ -39,8 +40,8 @@ pub(super) fn register(role: &Arc<Filter>, registry: &mut Registry) {
         change(&to, &r.query()?, false)
     });
     registry.takes::<filter::SetChange>();
-    let to = role.clone();
-    registry.get(path::LOG, "The last packets that were logged", move |_: &Request| Ok(log(&to)));
+    let (to, around) = (role.clone(), router.clone());
+    registry.get(path::LOG, "The last packets that were logged", move |_: &Request| Ok(log(&to, &around)));
     let to = role.clone();
     registry.get(path::COUNTERS, "All that the filter counts", move |_: &Request| {
         let counters = lock(&to.control).counters();
@@ -67,10 +68,10 @@ fn rules(role: &Filter) -> filter::Rules {
     filter::Rules { rules: rules.collect(), version: control.rules().version() }
 }
 
-fn load(role: &Filter) -> Result<Done, ApiError> {
+fn load(role: &Filter, router: &Router) -> Result<Done, ApiError> {
     let _one = lock(&role.loading);
     let section = lock(&role.control).section().clone();
-    let version = role.load(&section).map_err(ApiError::bad_request)?;
+    let version = role.load(router, &section).map_err(ApiError::bad_request)?;
     let control = lock(&role.control);
     let (rules, sets) = (control.rules().list().len(), control.set_list().len());
     let mut said = vec![format!("{rules} rules and {sets} tables loaded: version {version}")];
@@ -176,8 +177,8 @@ fn change(role: &Filter, change: &filter::SetChange, more: bool) -> Result<Done,
     Ok(Done::from(format!("{changed} of {} {said} <{name}>", networks.len())))
 }
 
-fn log(role: &Filter) -> filter::Log {
-    role.router.with_control(|router| {
+fn log(role: &Filter, router: &Router) -> filter::Log {
+    router.with_control(|router| {
         let interfaces = &router.settings().interfaces;
         let control = lock(&role.control);
         let line = |line: &LogLine| {

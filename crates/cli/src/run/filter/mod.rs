@@ -1,11 +1,11 @@
-//! The role `filter`: a router that lets pass what its rules let.
+//! The packet filter in a router's graph: the role `filter`, and `[filter]` beside others.
 
 mod api;
 
 use super::config::Config;
 use super::handover::{HandoverFile, HandsOver};
-use super::role::{Open, Opening};
-use super::router;
+use super::role::Opening;
+use super::router::Router;
 use super::service::{checked_room, lock};
 use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
@@ -17,6 +17,7 @@ use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
+use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::filter::image::{Connections, Exporter, KIND, Taken};
 use tidemill_nf::filter::{
     Counter, FilterControl, FilterError, FilterFiles, FilterSection, Host, MOST_STATES, Prepared,
@@ -33,72 +34,14 @@ pub(super) struct FilterPart {
 
 impl Filter {
     /// Reads a section's files, and takes them over: whoever needs what is locked waits for the second only. Returns the version.
-    fn load(&self, section: &FilterSection) -> Result<u32, String> {
+    fn load(&self, router: &Router, section: &FilterSection) -> Result<u32, String> {
         let said = |error: FilterError| error.to_string();
         let files = FilterFiles::read(section).map_err(said)?;
-        check_state(self.router.state_path(), files.files())?;
-        let taken = self
-            .router
-            .with_control(|control| lock(&self.control).take(files, &control.settings().interfaces));
+        check_state(router.state_path(), files.files())?;
+        let taken =
+            router.with_control(|control| lock(&self.control).take(files, &control.settings().interfaces));
         taken.map_err(said)
     }
-}
-
-/// Makes a filter: its router with its ports, and its tables.
-pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
-    let Opening { config, name, domain, record, .. } = *opening;
-    if record {
-        return Err(usage(
-            "--record: a filter's rules are in no record: run it on captures, which gives the same output every time",
-        ));
-    }
-    FilterPart::check_section(config, name)?;
-    let (router, ports, state) = router::make(opening)?;
-    let section = config.filter.clone().unwrap_or_default();
-    // What follows a capture gives the same output every time.
-    let repeatable = super::setup::is_repeatable(config);
-    let role = Spliced::new(opening, router, |interfaces| {
-        let workers = config.run.workers;
-        let made = match repeatable {
-            true => FilterControl::with_secret(&section, interfaces, workers, domain, 0),
-            false => FilterControl::new(&section, interfaces, workers, domain),
-        };
-        let mut filter = made.map_err(|error| mistake(name, &error))?;
-        check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
-        remark(name, &filter);
-        let (path, every_s) = (section.handover.as_ref(), section.handover_s);
-        let handover = HandoverFile::open(opening, false, path, every_s, &mut filter);
-        Ok((FilterPart { handover }, filter))
-    })?;
-    Ok(Open { role: Arc::new(role), ports, state })
-}
-
-/// Checks a filter's configuration and its file of rules.
-pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
-    FilterPart::check_section(config, name)?;
-    let (control, domain, routes) = router::check_control(config, name)?;
-    let mut section = config.filter.clone().unwrap_or_default();
-    tidemill_nf::filter::settings::check(&section).map_err(|error| mistake(name, &error))?;
-    // Nothing will flow: small tables do.
-    section.states = checked_room(section.states, MOST_STATES);
-    section.half_open = section.half_open.min(section.states);
-    let interfaces = &control.settings().interfaces;
-    let filter =
-        FilterControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
-    check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
-    remark(name, &filter);
-    let mut graph = tidemill_router::graph(&control);
-    FilterPart::splice(&mut graph, &filter, &control);
-    router::check_flowspec(&mut graph, config, &domain, &control);
-    let sets = filter.set_list();
-    let addresses: usize = sets.iter().map(|set| set.v4 + set.v6).sum();
-    let said = format!(
-        "{routes}; {} rules ({} matches), {} tables of {addresses} addresses",
-        filter.rules().list().len(),
-        filter.rules().matches(),
-        sets.len()
-    );
-    Ok((graph, said))
 }
 
 fn state_path(config: &Config) -> Option<&Path> {
@@ -153,6 +96,52 @@ impl Part for FilterPart {
     const WHO: &'static str = "the filter";
     const TITLE: &'static str = "Filter";
 
+    fn open(
+        opening: &Opening<'_>,
+        is_recorded: bool,
+        interfaces: &Interfaces,
+    ) -> Result<(Self, FilterControl)> {
+        let Opening { config, name, domain, .. } = *opening;
+        let (section, workers) = (config.filter.clone().unwrap_or_default(), config.run.workers);
+        // What follows a capture gives the same output every time.
+        let made = match super::setup::is_repeatable(config) {
+            true => FilterControl::with_secret(&section, interfaces, workers, domain, 0),
+            false => FilterControl::new(&section, interfaces, workers, domain),
+        };
+        let mut filter = made.map_err(|error| mistake(name, &error))?;
+        check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
+        remark(name, &filter);
+        let (path, every_s) = (section.handover.as_ref(), section.handover_s);
+        let handover = HandoverFile::open(opening, is_recorded, path, every_s, &mut filter);
+        Ok((FilterPart { handover }, filter))
+    }
+
+    fn check(
+        config: &Config,
+        name: &str,
+        interfaces: &Interfaces,
+        domain: &Domain,
+    ) -> Result<(FilterControl, String)> {
+        let mut section = config.filter.clone().unwrap_or_default();
+        tidemill_nf::filter::settings::check(&section).map_err(|error| mistake(name, &error))?;
+        // Nothing will flow: small tables do.
+        section.states = checked_room(section.states, MOST_STATES);
+        section.half_open = section.half_open.min(section.states);
+        let filter =
+            FilterControl::new(&section, interfaces, 1, domain).map_err(|error| mistake(name, &error))?;
+        check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
+        remark(name, &filter);
+        let sets = filter.set_list();
+        let addresses: usize = sets.iter().map(|set| set.v4 + set.v6).sum();
+        let said = format!(
+            "{} rules ({} matches), {} tables of {addresses} addresses",
+            filter.rules().list().len(),
+            filter.rules().matches(),
+            sets.len()
+        );
+        Ok((filter, said))
+    }
+
     fn splice(graph: &mut GraphBuilder, control: &FilterControl, router: &RouterControl) {
         let (hops4, hops6): (spliced::Hops, spliced::Hops) = hops(router);
         tidemill_nf::filter::splice(graph, control, Host { hops4, hops6 });
@@ -163,7 +152,7 @@ impl Part for FilterPart {
             return Err(usage(format!("{name}: filter: is missing: name the file of rules in [filter]")));
         };
         HandoverFile::check::<FilterControl>(section.handover.as_ref(), config, name)?;
-        check_room(config, name, "a filter", "filter", section.fragments)
+        check_room(config, name, "a filter")
     }
 
     fn read(config: &Config, name: &str) -> Result<FilterFiles> {
@@ -220,19 +209,19 @@ impl Part for FilterPart {
         format!("states {}", counters.get(Counter::States4) + counters.get(Counter::States6))
     }
 
-    fn verbs(role: &Arc<Filter>, registry: &mut Registry) {
-        api::register(role, registry);
+    fn verbs(filter: &Arc<Filter>, router: &Arc<Router>, registry: &mut Registry) {
+        api::register(filter, router, registry);
     }
 
-    fn beside<'scope>(role: &'scope Filter, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
-        if let Some(file) = &role.part.handover {
-            scope.spawn(|| file.watch(&role.control, done));
+    fn beside<'scope>(filter: &'scope Filter, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
+        if let Some(file) = &filter.part.handover {
+            scope.spawn(|| file.watch(&filter.control, done));
         }
     }
 
-    fn end(role: &Filter) {
-        if let Some(file) = &role.part.handover {
-            file.end(&role.control);
+    fn end(filter: &Filter) {
+        if let Some(file) = &filter.part.handover {
+            file.end(&filter.control);
         }
     }
 }

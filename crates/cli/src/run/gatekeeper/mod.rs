@@ -9,6 +9,7 @@ use super::config::{Config, OTHERS};
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
+use super::spliced;
 use crate::usage;
 use anycast::Standing;
 use anyhow::Result;
@@ -73,7 +74,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let interfaces = &control.settings().interfaces;
     let gate =
         GatekeeperControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
-    let mut graph = tidemill_router::graph(&control);
+    let (mut graph, parts) = spliced::check(config, name, &control, &domain)?;
     tidemill_gatekeeper::splice(&mut graph, &gate, router::host(&control));
     router::check_flowspec(&mut graph, config, &domain, &control);
     let front: Vec<&str> = interfaces
@@ -94,7 +95,8 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
             "tidemill: {name}: warning: bgp.announce.while_grantors has no effect: Grantors are probed where decisions are authenticated and gatekeeper.probes.interval_ms is not 0"
         );
     }
-    let said = format!("{routes}; in front: {}; {} policies{below}", front.join(", "), section.policy.len());
+    let said =
+        format!("{routes}{parts}; in front: {}; {} policies{below}", front.join(", "), section.policy.len());
     Ok((graph, said))
 }
 
@@ -114,11 +116,11 @@ fn check_section(config: &Config, name: &str) -> Result<()> {
         )));
     }
     // Each is checked by itself; they wait in the same memory.
-    let queued = config.queued();
-    let needed = queued.saturating_add(queue).saturating_add(OTHERS);
+    let waiting = config.waiting();
+    let needed = waiting.saturating_add(queue).saturating_add(OTHERS);
     if needed > config.memory.frames {
         return Err(usage(format!(
-            "{name}: memory.frames = {}: {queued} packets may wait in [[queue]]s on each worker, and gatekeeper.request_queue = {queue} \
+            "{name}: memory.frames = {}: {waiting} packets may wait in [[queue]]s or as fragments on each worker, and gatekeeper.request_queue = {queue} \
              requests: give at least {needed}, or lower these",
             config.memory.frames
         )));
@@ -209,7 +211,7 @@ impl Gatekeeper {
 impl Role for Gatekeeper {
     fn graph(&self) -> GraphBuilder {
         self.router.with_control(|control| {
-            let mut graph = tidemill_router::graph(control);
+            let mut graph = self.router.base(control);
             tidemill_gatekeeper::splice(&mut graph, &lock(&self.gate), router::host(control));
             self.router.splice_flowspec(&mut graph, control);
             graph

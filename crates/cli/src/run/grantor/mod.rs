@@ -8,6 +8,7 @@ use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{lock, now_ns, unchanged};
 use super::setup;
+use super::spliced;
 use crate::usage;
 use anyhow::Result;
 use std::hash::{BuildHasher, RandomState};
@@ -68,11 +69,11 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let control = make(&Arc::default(), config, name, &folder, 1, &domain, Run::Repeatable)?;
     let remarks = remarks(control.section(), &router.settings().interfaces);
     remarks.iter().for_each(|remark| eprintln!("tidemill: {name}: {remark}"));
-    let mut graph = tidemill_router::graph(&router);
+    let (mut graph, parts) = spliced::check(config, name, &router, &domain)?;
     tidemill_grantor::splice(&mut graph, &control);
     router::check_flowspec(&mut graph, config, &domain, &router);
     let tables = control.policy().library().list().len();
-    let said = format!("{routes}; policy {}, {tables} tables", control.policy().name());
+    let said = format!("{routes}{parts}; policy {}, {tables} tables", control.policy().name());
     Ok((graph, said))
 }
 
@@ -107,11 +108,11 @@ fn make(
 
 /// Packets that wait for the policy lie in the same memory as those that wait elsewhere.
 fn check_memory(config: &Config, section: &GrantorSection, name: &str) -> Result<()> {
-    let (queued, asking) = (config.queued(), section.policy.queue);
-    let needed = queued.saturating_add(asking).saturating_add(OTHERS);
+    let (waiting, asking) = (config.waiting(), section.policy.queue);
+    let needed = waiting.saturating_add(asking).saturating_add(OTHERS);
     if needed > config.memory.frames {
         return Err(usage(format!(
-            "{name}: memory.frames = {}: {queued} packets may wait in [[queue]]s on each worker, and grantor.policy.queue = {asking} \
+            "{name}: memory.frames = {}: {waiting} packets may wait in [[queue]]s or as fragments on each worker, and grantor.policy.queue = {asking} \
              for the policy: give at least {needed}, or lower these",
             config.memory.frames
         )));
@@ -133,7 +134,7 @@ fn mistake(name: &str, error: &PolicyError) -> anyhow::Error {
 impl Role for Grantor {
     fn graph(&self) -> GraphBuilder {
         self.router.with_control(|router| {
-            let mut graph = tidemill_router::graph(router);
+            let mut graph = self.router.base(router);
             tidemill_grantor::splice(&mut graph, &lock(&self.control));
             self.router.splice_flowspec(&mut graph, router);
             graph

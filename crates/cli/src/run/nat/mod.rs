@@ -1,11 +1,11 @@
-//! The role `nat`: a router that translates addresses.
+//! NAT in a router's graph: the role `nat`, and `[nat]` beside others.
 
 mod api;
 
 use super::config::Config;
 use super::handover::{HandoverFile, HandsOver};
-use super::role::{Open, Opening, Role};
-use super::router::{self, Router};
+use super::role::Opening;
+use super::router::Router;
 use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
 use anyhow::Result;
@@ -15,6 +15,7 @@ use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
+use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::nat::image::{KIND, Sessions};
 use tidemill_nf::nat::{Counter, Exporter, Host, NatControl, Prepared};
 use tidemill_router::RouterControl;
@@ -27,59 +28,8 @@ pub(super) struct NatPart {
     handover: Option<HandoverFile>,
 }
 
-/// Makes a NAT: its router with its ports, and its tables.
-pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
-    NatPart::check_section(opening.config, opening.name)?;
-    let (router, ports, state) = router::make(opening)?;
-    let role = Arc::new(nat(opening, router, opening.record)?);
-    Ok(Open { role, ports, state })
-}
-
-/// Makes the NAT of a record.
-pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
-    let router = router::remake(opening, state)?;
-    Ok(Arc::new(nat(opening, router, true)?))
-}
-
-/// Checks a NAT's configuration.
-pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
-    NatPart::check_section(config, name)?;
-    let (control, domain, routes) = router::check_control(config, name)?;
-    let section = config.nat.clone().unwrap_or_default();
-    let interfaces = &control.settings().interfaces;
-    let nat = NatControl::check(&section, interfaces, &domain).map_err(|error| mistake(name, &error))?;
-    let mut graph = tidemill_router::graph(&control);
-    NatPart::splice(&mut graph, &nat, &control);
-    router::check_flowspec(&mut graph, config, &domain, &control);
-    remark(name, &nat, interfaces);
-    let (v4, v6) = nat.pool();
-    let said =
-        format!("{routes}; inside: {}; pool: {v4} IPv4 and {v6} IPv6 addresses", section.inside.join(", "));
-    Ok((graph, said))
-}
-
 fn remark(name: &str, nat: &NatControl, interfaces: &Interfaces) {
     nat.remarks(interfaces).iter().for_each(|remark| eprintln!("tidemill: {name}: {remark}"));
-}
-
-fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> {
-    let Opening { config, name, domain, .. } = *opening;
-    let section = config.nat.clone().unwrap_or_default();
-    let workers = config.run.workers;
-    // What is replayed finds the same ports, and what follows a capture gives the same output every time.
-    let repeatable = record || super::setup::is_repeatable(config);
-    Spliced::new(opening, router, |interfaces| {
-        let made = if repeatable {
-            NatControl::with_secret(&section, interfaces, workers, domain, 0)
-        } else {
-            NatControl::new(&section, interfaces, workers, domain)
-        };
-        let mut nat = made.map_err(|error| mistake(name, &error))?;
-        remark(name, &nat, interfaces);
-        let (path, every_s) = (section.handover.as_ref(), section.handover_s);
-        let handover = HandoverFile::open(opening, record, path, every_s, &mut nat);
-        Ok((NatPart { handover }, nat))
-    })
 }
 
 impl HandsOver for NatControl {
@@ -113,6 +63,37 @@ impl Part for NatPart {
     const WHO: &'static str = "the NAT";
     const TITLE: &'static str = "NAT";
 
+    fn open(opening: &Opening<'_>, is_recorded: bool, interfaces: &Interfaces) -> Result<(Self, NatControl)> {
+        let Opening { config, name, domain, .. } = *opening;
+        let (section, workers) = (config.nat.clone().unwrap_or_default(), config.run.workers);
+        // What is replayed finds the same ports, and what follows a capture gives the same output every time.
+        let repeatable = is_recorded || super::setup::is_repeatable(config);
+        let made = if repeatable {
+            NatControl::with_secret(&section, interfaces, workers, domain, 0)
+        } else {
+            NatControl::new(&section, interfaces, workers, domain)
+        };
+        let mut nat = made.map_err(|error| mistake(name, &error))?;
+        remark(name, &nat, interfaces);
+        let (path, every_s) = (section.handover.as_ref(), section.handover_s);
+        let handover = HandoverFile::open(opening, is_recorded, path, every_s, &mut nat);
+        Ok((NatPart { handover }, nat))
+    }
+
+    fn check(
+        config: &Config,
+        name: &str,
+        interfaces: &Interfaces,
+        domain: &Domain,
+    ) -> Result<(NatControl, String)> {
+        let section = config.nat.clone().unwrap_or_default();
+        let nat = NatControl::check(&section, interfaces, domain).map_err(|error| mistake(name, &error))?;
+        remark(name, &nat, interfaces);
+        let (v4, v6) = nat.pool();
+        let inside = section.inside.join(", ");
+        Ok((nat, format!("inside: {inside}; pool: {v4} IPv4 and {v6} IPv6 addresses")))
+    }
+
     fn splice(graph: &mut GraphBuilder, control: &NatControl, router: &RouterControl) {
         let (hops4, hops6): (spliced::Hops, spliced::Hops) = hops(router);
         tidemill_nf::nat::splice(graph, control, Host { hops4, hops6 });
@@ -125,7 +106,7 @@ impl Part for NatPart {
             )));
         };
         HandoverFile::check::<NatControl>(section.handover.as_ref(), config, name)?;
-        check_room(config, name, "a NAT", "nat", section.fragments)
+        check_room(config, name, "a NAT")
     }
 
     /// It names no file.
@@ -180,19 +161,19 @@ impl Part for NatPart {
         format!("sessions {}", counters.get(Counter::Sessions4) + counters.get(Counter::Sessions6))
     }
 
-    fn verbs(role: &Arc<Nat>, registry: &mut Registry) {
-        api::register(role, registry);
+    fn verbs(nat: &Arc<Nat>, _router: &Arc<Router>, registry: &mut Registry) {
+        api::register(nat, registry);
     }
 
-    fn beside<'scope>(role: &'scope Nat, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
-        if let Some(file) = &role.part.handover {
-            scope.spawn(|| file.watch(&role.control, done));
+    fn beside<'scope>(nat: &'scope Nat, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
+        if let Some(file) = &nat.part.handover {
+            scope.spawn(|| file.watch(&nat.control, done));
         }
     }
 
-    fn end(role: &Nat) {
-        if let Some(file) = &role.part.handover {
-            file.end(&role.control);
+    fn end(nat: &Nat) {
+        if let Some(file) = &nat.part.handover {
+            file.end(&nat.control);
         }
     }
 }

@@ -15,6 +15,7 @@ use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::rules::Rules;
 use super::service::{lock, now_ns, unchanged};
 use super::setup::Queues;
+use super::spliced::{self, Commit, Runs};
 use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::{Context, Result};
@@ -50,7 +51,7 @@ use tidemill_port::Left;
 use tidemill_router::state::Resumed;
 use tidemill_router::{LookupStats, RouterControl, RouterError};
 
-/// A router that runs. Who needs several locks takes `feeds` first, then `control`, then `flowspec`.
+/// A router that runs. Who needs several locks takes `feeds` first, then `control`, then `flowspec` or the parts'.
 pub(super) struct Router {
     control: Mutex<RouterControl>,
     feeds: Mutex<Feeds>,
@@ -63,6 +64,8 @@ pub(super) struct Router {
     behind: Option<Behind>,
     /// What forwards before us.
     below: Option<Below>,
+    /// NAT and the packet filter, where they are configured.
+    parts: Vec<Arc<dyn Runs>>,
     /// Route updates so far.
     applied: AtomicU64,
     coalesce_ms: AtomicU32,
@@ -75,7 +78,7 @@ struct Behind {
     newer: Option<Origin>,
 }
 
-/// Makes a router that is all of the role.
+/// Makes a router that is all of the role, with its parts.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let (role, ports, state) = make(opening)?;
     Ok(Open { role, ports, state })
@@ -84,8 +87,14 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
 /// Makes a router: its tables, ports and control side. Returns also its ports, and what a record of it begins with.
 pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8>)> {
     let Opening { config, name, places, domain, .. } = *opening;
+    spliced::check_sections(config, name)?;
     if opening.record && config.state.is_some() {
         return Err(usage("--record: a record begins with the table's files: leave [state] out"));
+    }
+    if opening.record && config.filter.is_some() {
+        return Err(usage(
+            "--record: a filter's rules are in no record: run it on captures, which gives the same output every time",
+        ));
     }
     let Start { table, resumed, added, origin, from_image, newer } = state::start(config, opening.text)?;
     let (below, fronted) = Below::open(opening, &table)?;
@@ -129,9 +138,11 @@ pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8
     }
     let behind = from_image.then(|| Behind { config: config.clone(), newer });
     let feeds = Feeds::new(updates, kernel, bgp, labels, origin);
+    let parts = spliced::open(opening, opening.record, &control)?;
     let router = Arc::new(Router {
         behind,
         below,
+        parts,
         ..Router::new(config, control, feeds, (rules, redirects), opening)
     });
     Ok((router, ports, recorded))
@@ -145,25 +156,30 @@ pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
 /// The same.
 pub(super) fn remake(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<Router>> {
     let Opening { config, name, places, domain, .. } = *opening;
+    if config.filter.is_some() {
+        return Err(usage("a filter is in no record"));
+    }
     let state: State = postcard::from_bytes(state).map_err(|error| anyhow::anyhow!("routes: {error}"))?;
     let (v4, v6) = state.routes();
     let infos = setup::port_infos(config, true)?;
     let control = setup::control(config, &infos, name, v4, v6, &Resumed::default(), domain, &places.copies)?;
     let feeds = Feeds::new(None, None, None, Labels::default(), Origin::default());
+    let parts = spliced::open(opening, true, &control)?;
     let none = (Rules::default(), Redirects::default());
-    Ok(Arc::new(Router::new(config, control, feeds, none, opening)))
+    Ok(Arc::new(Router { parts, ..Router::new(config, control, feeds, none, opening) }))
 }
 
 /// Checks a router's configuration.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     let (control, domain, routes) = check_control(config, name)?;
-    let mut graph = tidemill_router::graph(&control);
+    let (mut graph, parts) = spliced::check(config, name, &control, &domain)?;
     check_flowspec(&mut graph, config, &domain, &control);
-    Ok((graph, routes))
+    Ok((graph, routes + &parts))
 }
 
 /// The same: the control side, its domain, and what to say of it.
 pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterControl, Domain, String)> {
+    spliced::check_sections(config, name)?;
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let below = offload::check(config, name)?;
     let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
@@ -226,8 +242,10 @@ impl Router {
         let of = self.clone();
         registry.panel("Router", move || of.metrics());
         if lock(&self.feeds).bgp.is_some() {
-            registry.panel("BGP", move || bgp::metrics(&self));
+            let of = self.clone();
+            registry.panel("BGP", move || bgp::metrics(&of));
         }
+        self.parts.iter().for_each(|part| part.clone().verbs(&self, registry));
     }
 
     /// Looks at, or changes, its control side.
@@ -240,6 +258,25 @@ impl Router {
         self.state.as_ref().map(StateFile::path)
     }
 
+    /// Its graph with its parts, before anything else is put in.
+    pub(super) fn base(&self, control: &RouterControl) -> GraphBuilder {
+        let mut graph = tidemill_router::graph(control);
+        self.parts.iter().for_each(|part| part.splice(&mut graph, control));
+        graph
+    }
+
+    /// Has its parts know interfaces that have changed.
+    fn tell_parts(&self) {
+        if !self.parts.is_empty() {
+            self.with_control(|control| self.parts.iter().for_each(|part| part.follow(control)));
+        }
+    }
+
+    /// What its parts have to say of the configuration.
+    fn remarks(&self) -> Vec<Vec<String>> {
+        self.with_control(|control| self.parts.iter().map(|part| part.remarks(control)).collect())
+    }
+
     /// Puts flow specifications into its graph, where they are applied: when all else is there, so that they see packets before that does.
     pub(super) fn splice_flowspec(&self, graph: &mut GraphBuilder, router: &RouterControl) {
         if let Some(control) = &self.flowspec {
@@ -247,7 +284,7 @@ impl Router {
         }
     }
 
-    /// Takes a new configuration, and what a role beside takes with it: all of both is checked before anything changes. `prepare` sees the interfaces
+    /// Takes a new configuration, with its parts, and what a role beside takes with it: all of that is checked before anything changes. `prepare` sees the interfaces
     /// that there will be; what it gives is taken over by `commit`, when the router has changed.
     pub(super) fn reload_with<P>(
         &self,
@@ -260,6 +297,13 @@ impl Router {
             (Some(new), Some(old)) => unchanged(name, &new.fixed_keys(old))?,
             (new, old) => unchanged(name, &[("bgp", new.is_some() == old.is_some())])?,
         }
+        let is_there = |config: &Config| [config.nat.is_some(), config.filter.is_some()];
+        let ([nat, filter], [nat_before, filter_before]) = (is_there(new), is_there(old));
+        // What the role needs is said with what is missing.
+        spliced::check_sections(new, name)?;
+        unchanged(name, &[("nat", nat == nat_before), ("filter", filter == filter_before)])?;
+        let reads: Vec<_> = self.parts.iter().map(|part| part.read(new, name)).collect::<Result<_>>()?;
+        let before = self.remarks();
         let (left_out, mut left) = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
@@ -268,13 +312,21 @@ impl Router {
                 bgp::spared_are_there(section, ours.interfaces(), name)?;
             }
             let theirs = prepare(ours.interfaces())?;
+            let parts: Vec<Commit<'_>> =
+                reads.into_iter().map(|read| read(ours.interfaces())).collect::<Result<_>>()?;
             // All but some routes has been taken then.
             let left_out = match control.commit(now_ns(), ours) {
                 Err(error @ RouterError::Refused { .. }) => Some(error),
                 other => other.map(|()| None).map_err(wrong)?,
             };
+            parts.into_iter().for_each(|commit| commit());
             (left_out, commit(theirs))
         };
+        self.tell_parts();
+        for ((part, now), before) in self.parts.iter().zip(self.remarks()).zip(before) {
+            let fresh = now.iter().filter(|remark| !before.contains(remark));
+            fresh.for_each(|remark| part.note(&format!("warning: {name}: {remark}")));
+        }
         if let Some(error) = left_out {
             left.insert(0, error.to_string());
             self.trouble.complain("reload", &error.into());
@@ -310,6 +362,7 @@ impl Router {
             state: config.state.as_ref().map(StateFile::new),
             behind: None,
             below: None,
+            parts: Vec::new(),
             applied: AtomicU64::new(0),
             coalesce_ms: AtomicU32::new(config.router.coalesce_ms),
             trouble: opening.trouble.clone(),
@@ -320,13 +373,16 @@ impl Router {
 impl Role for Router {
     fn graph(&self) -> GraphBuilder {
         let control = lock(&self.control);
-        let mut graph = tidemill_router::graph(&control);
+        let mut graph = self.base(&control);
         self.splice_flowspec(&mut graph, &control);
         graph
     }
 
     fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
-        self.round(now_ns, recorder)
+        let did = self.round(now_ns, recorder);
+        self.tell_parts();
+        self.parts.iter().for_each(|part| part.poll());
+        did
     }
 
     fn repeat(&self, change: &[u8]) -> Result<u64, String> {
@@ -375,6 +431,7 @@ impl Role for Router {
                 ..Table::default()
             }
         }));
+        tables.extend(self.parts.iter().flat_map(|part| part.tables()));
         tables
     }
 
@@ -388,6 +445,7 @@ impl Role for Router {
         if let Some(below) = &self.below {
             scope.spawn(|| below.follow(self, done));
         }
+        self.parts.iter().for_each(|part| part.beside(scope, done));
     }
 
     fn end(&self) {
@@ -402,6 +460,7 @@ impl Role for Router {
         {
             self.trouble.complain("the state is not saved", &error);
         }
+        self.parts.iter().for_each(|part| part.end());
     }
 
     fn link(&self, port: usize) -> Option<bool> {
@@ -413,7 +472,8 @@ impl Role for Router {
     }
 
     fn progress(&self) -> String {
-        format!("updates {}", self.applied.load(Ordering::Relaxed))
+        let updates = format!("updates {}", self.applied.load(Ordering::Relaxed));
+        self.parts.iter().fold(updates, |said, part| format!("{said} {}", part.progress()))
     }
 
     fn told(&self) -> Told {
@@ -452,6 +512,7 @@ impl Role for Router {
             json!({"sent": sent, "suppressed": suppressed, "rate_limited": rate_limited, "failed": failed}),
         );
         told.json.insert("tables".into(), tables.iter().map(lookup_json).collect());
+        self.parts.iter().for_each(|part| part.tell(&mut told));
         told
     }
 }

@@ -47,6 +47,11 @@ pub(in crate::run) fn obstacle(config: &Config, what: &str) -> Option<String> {
             "this tidemill was built without the feature xdp: build it with, or leave it out".into(),
         );
     }
+    for (section, is_there) in [("nat", config.nat.is_some()), ("filter", config.filter.is_some())] {
+        if is_there {
+            return Some(format!("{what} would pass by what [{section}] says: leave it or [{section}] out"));
+        }
+    }
     if config.remap.is_some() {
         return Some(format!("{what} gets no new destination: leave it or [remap] out"));
     }
