@@ -7,6 +7,7 @@ mod port;
 mod roles;
 
 use crate::peers::flow::CASES;
+use crate::peers::lpm::OF_LABELS;
 use crate::{env, record};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -205,9 +206,14 @@ fn tables(tables: &[(&str, Table)]) -> Result<String> {
 
 /// One block of both families.
 fn families(what: &str, block: Table) -> Result<String> {
+    of_families(&[4, 6].map(|version| (version, format!("{what}-v{version}"))), block)
+}
+
+/// A block of each of these records that there is, behind the version of IP that it is about.
+fn of_families(records: &[(u8, String)], block: Table) -> Result<String> {
     let mut out = String::new();
-    for version in [4, 6] {
-        if let Some(recorded) = Recorded::read(&format!("{what}-v{version}"))? {
+    for (version, name) in records {
+        if let Some(recorded) = Recorded::read(name)? {
             let gap = if out.is_empty() { "" } else { "\n" };
             out = format!("{out}{gap}IPv{version}. {}\n{}", recorded.origin(), block(&recorded));
         }
@@ -216,7 +222,14 @@ fn families(what: &str, block: Table) -> Result<String> {
 }
 
 fn peers() -> Result<String> {
-    families("peers-lpm", peers_table)
+    of_families(&peer_records(), peers_table)
+}
+
+/// All peers on IPv4 routes, those of other labels on these, all peers on IPv6 routes.
+fn peer_records() -> Vec<(u8, String)> {
+    let of_labels = OF_LABELS.iter().map(|of| of.record);
+    let v4 = std::iter::once("peers-lpm-v4").chain(of_labels).map(|name| (4, name.to_owned()));
+    v4.chain([(6, "peers-lpm-v6".to_owned())]).collect()
 }
 
 /// Ours, the peer's, how many routes that rejected, and the table if the case names one.
@@ -229,9 +242,12 @@ fn peers_table(recorded: &Recorded) -> String {
 fn flow_peers() -> Result<String> {
     let recorded = Recorded::read("peers-flow")?;
     Ok(recorded.map_or_else(String::new, |recorded| {
-        let table = pairs(&recorded, "mlps", &CASES, "M/s");
-        format!("{}\n{table}", recorded.origin())
+        format!("{}\n{}", recorded.origin(), flow_peers_table(&recorded))
     }))
+}
+
+fn flow_peers_table(recorded: &Recorded) -> String {
+    pairs(recorded, "mlps", &CASES, "M/s")
 }
 
 /// A ratio to a peer, and both rates.
@@ -590,6 +606,57 @@ mod tests {
         let table = peers_table(&Recorded::parse(&lines.join("\n")).unwrap());
         assert!(table.contains("| us to a | **2.00** (1.90 to 2.10): 300 to 150 | - | - |\n"), "{table}");
         assert!(table.contains("| us to b | **2.00** (1.90 to 2.10): 310 to 155 | - | - |\n"), "{table}");
+    }
+
+    #[test]
+    fn records_of_other_labels_stand_between_the_families() {
+        let names: Vec<String> =
+            peer_records().into_iter().map(|(ip, name)| format!("{ip} {name}")).collect();
+        let expected =
+            ["4 peers-lpm-v4", "4 peers-lpm-v4-nh100", "4 peers-lpm-v4-uni30000", "6 peers-lpm-v6"];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn each_of_our_structures_has_a_row_beside_one_peer() {
+        let rate = |subject: &str, value: f64| {
+            format!(r#"{{"subject":"{subject}","case":"rnd","metric":"mlps","value":{value}}}"#)
+        };
+        let ratio = |of: &str, value: f64| {
+            format!(
+                r#"{{"case":"rnd","metric":"ratio","of":"{of}","to":"peer:a","value":{value},"low":1.9,"high":2.1,"rejected":0}}"#
+            )
+        };
+        let lines = [
+            HEADER.to_owned(),
+            rate("us-d16x3", 300.0),
+            rate("us-d19", 450.0),
+            rate("peer:a", 150.0),
+            ratio("us-d16x3", 2.0),
+            ratio("us-d19", 3.0),
+        ];
+        let table = peers_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        assert!(
+            table.contains("| us-d16x3 to a | **2.00** (1.90 to 2.10): 300 to 150 | - | - |\n"),
+            "{table}"
+        );
+        assert!(table.contains("| us-d19 to a | **3.00** (1.90 to 2.10): 450 to 150 | - | - |\n"), "{table}");
+    }
+
+    #[test]
+    fn bursts_of_known_and_unknown_flows_and_single_flows_have_columns() {
+        let lines = [
+            HEADER,
+            r#"{"subject":"us","case":"2^20/mixed","metric":"mlps","value":40}"#,
+            r#"{"subject":"peer:a","case":"2^20/mixed","metric":"mlps","value":50}"#,
+            r#"{"case":"2^20/mixed","metric":"ratio","of":"us","to":"peer:a","value":0.8,"low":0.7,"high":0.9,"rejected":0}"#,
+            r#"{"subject":"us","case":"2^20/hit-single","metric":"mlps","value":27}"#,
+            r#"{"subject":"peer:a","case":"2^20/hit-single","metric":"mlps","value":30}"#,
+            r#"{"case":"2^20/hit-single","metric":"ratio","of":"us","to":"peer:a","value":0.9,"low":0.8,"high":1.0,"rejected":0}"#,
+        ];
+        let table = flow_peers_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        let cells = "**0.80** (0.70 to 0.90): 40.0 to 50.0 | **0.90** (0.80 to 1.00): 27.0 to 30.0";
+        assert!(table.contains(cells), "{table}");
     }
 
     #[test]

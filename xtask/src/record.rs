@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// IPv6 routes [default: likewise]
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
-    /// Only records whose name contains this, or one of these with commas: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
+    /// Only records whose name contains this, or one of these with commas: peers-lpm-v4, peers-lpm-v4-nh100, peers-lpm-v4-uni30000, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
     /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, bench-port-wire, bench-churn, peers-port, peers-port-v6, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, gate-ways, fu-4.6, bench-nf, bench-nf-wire, bench-kv, bench-redis, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -142,6 +142,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if wanted(&name("peers-lpm")) {
             good &= peers::lpm::record(&table, options.quick)?;
         }
+    }
+    // `peers-lpm-v4` alone means these, too.
+    for of in peers::lpm::OF_LABELS.iter().filter(|of| wanted(of.record)) {
+        let data = env::data().context("TIDEMILL_DATA is not set: the tables with other labels are there")?;
+        good &= peers::lpm::record_of_labels(of, &data.join("rib"), options.quick)?;
     }
     if wanted("figures") {
         figures::record(options.quick)?;
@@ -364,7 +369,7 @@ fn date() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     #[derive(clap::Parser)]
     struct Line {
@@ -378,6 +383,16 @@ mod tests {
         assert_eq!(line.options.only, ["bench-nothing", "peers-nobody"]);
         let error = run(&line.options).unwrap_err().to_string();
         assert!(error.contains("bench-nothing,peers-nobody"), "{error}");
+    }
+
+    #[test]
+    fn the_help_lists_the_records_of_other_labels() {
+        let command = Line::command();
+        let only = command.get_arguments().find(|argument| argument.get_id() == "only").unwrap();
+        let help = only.get_help().unwrap().to_string();
+        for of in peers::lpm::OF_LABELS {
+            assert!(help.contains(&format!("{},", of.record)), "{help}");
+        }
     }
 
     #[test]

@@ -1,12 +1,11 @@
-//! Table images: the bytes of a lookup structure, with indices only, so that they can be mapped anywhere.
+//! Table images: tables as bytes, with indices only, for what outlives a process: a router's state, a NAT's sessions, a filter's connections.
 //!
-//! The same bytes serve workers, a restart, XDP maps, C and the simulators. Numbers are in the byte order of the
-//! machine that wrote them; a reader of the other order refuses.
+//! Numbers are in the byte order of the machine that wrote them; a reader of the other order refuses.
 //!
 //! ```text
 //! 0    magic "TIDEMILL"
 //! 8    byte-order mark 0x01020304        12   format version
-//! 16   kind, ASCII, zero-padded: "dxr"
+//! 16   kind, ASCII, zero-padded: "nat-sessions"
 //! 32   version of the kind               36   label width in bits
 //! 40   number of sections                44   CRC-32C of the whole image, with this field zero
 //! 48   length of the image in bytes      56   zero
@@ -15,7 +14,7 @@
 //! ```
 //!
 //! [`Image::parse`] is total: any bytes give an image whose sections lie inside, or an error with its offset. What the
-//! sections say is for the structure that they belong to to check.
+//! sections say is for those whose kind it is to check.
 
 use std::fmt;
 
@@ -145,7 +144,7 @@ pub struct ImageBuilder {
 }
 
 impl ImageBuilder {
-    /// An image of a structure `kind` in its `kind_version`, with labels of `label_bits` (8, 16 or 32).
+    /// An image of a `kind` of table in its `kind_version`, with labels of `label_bits` (8, 16 or 32).
     ///
     /// # Panics
     /// If `kind` is not 1 to 16 printable ASCII characters (a constant of the program).

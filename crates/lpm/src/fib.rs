@@ -64,11 +64,6 @@ pub trait Fib<A: Address>: Send + Sync {
     fn details(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
-
-    /// The structure's bytes as a [table image](tidemill_lookup::image); `None` if it has no such form.
-    fn image(&self) -> Option<Vec<u8>> {
-        None
-    }
 }
 
 /// The control side's half of a structure: builds it and patches it, in place or as a [copy](crate::copies). The structure's

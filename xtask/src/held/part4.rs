@@ -1,6 +1,7 @@
 //! Part 4, the fastest longest-prefix matching.
 
 use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
+use crate::peers::lpm::{AUTO, NH100, OfLabels, POPDIR, UNI30000};
 use crate::{env, fuzz, proc, test, tidy};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -12,10 +13,10 @@ pub(crate) const LINES: &[Line] = &[
         against(machine, NH30000, POPDIR, "rte_fib-2b", &[("rnd", 2.0), ("seq", 1.3), ("rep", 1.5)])
     }),
     ("IPv4, 100 labels, against rte_fib with 1-byte next hops", |machine| {
-        against(machine, NH100, AUTO, "rte_fib-1b", &[("rnd", 1.0), ("seq", 1.0), ("rep", 1.0)])
+        of_labels(machine, &NH100, &[("rnd", 1.0), ("seq", 1.0), ("rep", 1.0)])
     }),
     ("IPv4, 30,000 uniform labels, against 2-byte next hops", |machine| {
-        against(machine, UNI30000, POPDIR, "rte_fib-2b", &[("rnd", 1.5)])
+        of_labels(machine, &UNI30000, &[("rnd", 1.5)])
     }),
     ("IPv6 against rte_fib6", |machine| {
         against(machine, V6, AUTO, "rte_fib6-4b-avx512", &[("rnd", 2.0), ("seq", 1.3), ("rep", 1.5)])
@@ -58,15 +59,9 @@ pub(crate) const LINES: &[Line] = &[
 ];
 
 const NH30000: &str = "ris-as3333-20260511.v4.nh30000.zst";
-const NH100: &str = "ris-as3333-20260511.v4.nh100.zst";
 const NH148: &str = "ris-as3333-20260511.v4.nh148.zst";
-const UNI30000: &str = "ris-as3333-20260511.v4.uni30000.zst";
 const V6: &str = "ris-as3333-20260511.v6.nh148.zst";
 const UPDATES: &str = "ris-as3333-20260511.v4.updates.zst";
-
-/// Our side of a comparison: what a program gets that asks for nothing, or the two of which `tidemill tune` advises one; one of them must keep all bounds.
-const AUTO: &str = "auto";
-const POPDIR: &str = "popdir-d16x3,popdir-d19";
 
 /// Three tables of different years and routers, every address.
 const EXHAUSTIVE: [&str; 3] = [NH30000, "rrc06-as4777-20100701.v4.nh.zst", "rv-as23367-201908.v4.port32.zst"];
@@ -98,7 +93,12 @@ fn table(machine: &Machine, name: &str) -> Result<String> {
     Ok(machine.data()?.join("rib").join(name).to_string_lossy().into_owned())
 }
 
-/// Ours against the peers whose name begins so.
+/// As the records have it.
+fn of_labels(machine: &Machine, of: &OfLabels, least: &[(&str, f64)]) -> Result<Outcome> {
+    against(machine, of.table, of.ours, of.peers, least)
+}
+
+/// Ours against the peers whose name begins so; of several of ours one must keep all bounds.
 fn against(machine: &Machine, name: &str, ours: &str, peer: &str, least: &[(&str, f64)]) -> Result<Outcome> {
     let file = table(machine, name)?;
     let mut arguments = vec!["peers", "lpm", "--table", &file, "--json", "--ours", ours, "--only", peer];
@@ -150,7 +150,7 @@ fn bench(machine: &Machine, name: &str, more: &[&str]) -> Result<Vec<Value>> {
 /// What share of the machine's bound a structure reaches, in a region of its size: of independent loads, the better way, or of dependent ones.
 fn fractions(machine: &Machine) -> Result<Outcome> {
     let mut text = Vec::new();
-    for name in [NH30000, NH100, UNI30000, V6] {
+    for name in [NH30000, NH100.table, UNI30000.table, V6] {
         let objects = bench(machine, name, &["--case", "rnd,rep,prefix,seq", "--no-updates"])?;
         let rate = |case: &str| value(&objects, case, "mlps");
         // Where there are no gather instructions there is no such line.
@@ -351,7 +351,7 @@ fn verified(
 
 fn fuzzing(machine: &Machine) -> Result<Outcome> {
     let seconds = if machine.quick { 10 } else { 300 };
-    let targets = ["lpm_ops", "lpm_table", "lpm_dxr_image", "lpm_rangetrie_image"];
+    let targets = ["lpm_ops", "lpm_table"];
     let totals = fuzz::some(&targets, seconds)?;
     Ok(verdict(totals.failed == 0 && totals.passed == targets.len(), format!("{totals}, {seconds} s each")))
 }

@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Our structures, named as for `tidemill bench lpm --algorithm`
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "auto")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = AUTO)]
     ours: Vec<String>,
     /// Only peers whose name contains one of these
     #[arg(long, value_name = "PART", value_delimiter = ',')]
@@ -46,26 +46,83 @@ pub(crate) struct Options {
     /// Without our side
     #[arg(long)]
     peers_only: bool,
-    /// Keep what is measured in bench/results
+    /// Keep what is measured in bench/results: of IPv4 both structures that `tidemill tune` advises
     #[arg(long, conflicts_with_all = ["check", "only", "ours", "peers_only"])]
     record: bool,
 }
 
+impl Options {
+    /// What is measured of a table without arguments, for the records.
+    fn new(table: PathBuf, quick: bool) -> Self {
+        Options {
+            table,
+            json: false,
+            quick,
+            check: false,
+            keys: None,
+            seed: 1,
+            ours: names(AUTO),
+            only: Vec::new(),
+            slow: false,
+            peers_only: false,
+            record: false,
+        }
+    }
+}
+
+/// Ours in a comparison: what a program gets that asks for nothing, or the two of which `tidemill tune` advises one.
+pub(crate) const AUTO: &str = "auto";
+pub(crate) const POPDIR: &str = "popdir-d16x3,popdir-d19";
+
+/// A table like the first of the records, with other labels: the peers that are fastest with these, and which of ours is compared. The records keep
+/// what `held 4` holds to bounds.
+pub(crate) struct OfLabels {
+    /// The record's name.
+    pub(crate) record: &'static str,
+    /// In the folder `rib` of the real data.
+    pub(crate) table: &'static str,
+    pub(crate) ours: &'static str,
+    /// What the peers' names begin with.
+    pub(crate) peers: &'static str,
+}
+
+pub(crate) const NH100: OfLabels = OfLabels {
+    record: "peers-lpm-v4-nh100",
+    table: "ris-as3333-20260511.v4.nh100.zst",
+    ours: AUTO,
+    peers: "rte_fib-1b",
+};
+pub(crate) const UNI30000: OfLabels = OfLabels {
+    record: "peers-lpm-v4-uni30000",
+    table: "ris-as3333-20260511.v4.uni30000.zst",
+    ours: POPDIR,
+    peers: "rte_fib-2b",
+};
+pub(crate) const OF_LABELS: [OfLabels; 2] = [NH100, UNI30000];
+
+fn names(with_commas: &str) -> Vec<String> {
+    with_commas.split(',').map(str::to_owned).collect()
+}
+
+/// Our side; in the record of a table with all peers, of IPv4 both that `held 4` counts.
+fn ours_of(options: &Options, family: u8) -> Vec<String> {
+    match (options.peers_only, options.record) {
+        (true, _) => Vec::new(),
+        (false, true) => names(if family == 4 { POPDIR } else { AUTO }),
+        (false, false) => options.ours.clone(),
+    }
+}
+
 /// Measures a table for the records.
 pub(crate) fn record(table: &Path, quick: bool) -> Result<bool> {
-    run(&Options {
-        table: table.to_owned(),
-        json: false,
-        quick,
-        check: false,
-        keys: None,
-        seed: 1,
-        ours: vec!["auto".to_owned()],
-        only: Vec::new(),
-        slow: false,
-        peers_only: false,
-        record: true,
-    })
+    run(&Options { record: true, ..Options::new(table.to_owned(), quick) })
+}
+
+/// Measures one of the tables with other labels, in `folder`, for its record.
+pub(crate) fn record_of_labels(of: &OfLabels, folder: &Path, quick: bool) -> Result<bool> {
+    let table = folder.join(of.table);
+    let options = Options { ours: names(of.ours), only: names(of.peers), ..Options::new(table, quick) };
+    measure(&options, Some(of.record))
 }
 
 /// Whose runner has a structure.
@@ -258,6 +315,11 @@ fn peers_for(table: &Table, options: &Options) -> Vec<&'static Peer> {
 
 /// Whether everything agreed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    measure(options, None)
+}
+
+/// The same, kept under another name than `--record` gives it, if there is one.
+fn measure(options: &Options, name_of_record: Option<&str>) -> Result<bool> {
     let table = Table::read(&options.table)?;
     let spread = options.keys.unwrap_or(if table.family == 4 { Spread::Uniform } else { Spread::Prefix });
     let count = if options.quick || options.check { 1 << 20 } else { 1 << 22 };
@@ -265,17 +327,17 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let scenario = Scenario::new(&name, &table, spread, count, options.seed)?;
     let mut programs = Programs::default();
     let peers = peers_for(&table, options);
-    let ours: &[String] = if options.peers_only { &[] } else { &options.ours };
+    let ours = ours_of(options, table.family);
     if options.check {
-        return check(&mut programs, &peers, &scenario, ours);
+        return check(&mut programs, &peers, &scenario, &ours);
     }
-    let record = options.record.then(|| {
-        Record::of_table(&format!("peers-lpm-v{}", table.family), &options.table, table.bits(), options.quick)
-    });
+    let of_all_peers = options.record.then(|| format!("peers-lpm-v{}", table.family));
+    let name = name_of_record.map(str::to_owned).or(of_all_peers);
+    let record = name.map(|name| Record::of_table(&name, &options.table, table.bits(), options.quick));
     let record = record.transpose()?;
     let _pages = pages::raise(PAGES);
     let cpu = cpu();
-    let mut ours = start_ours(ours, &scenario, cpu)?;
+    let mut ours = start_ours(&ours, &scenario, cpu)?;
     let mut report = Report { bench: "lpm", metric: "mlps", json: options.json, record };
     for ours in &ours {
         report.built(ours, "build", "routes");
@@ -353,4 +415,27 @@ pub(crate) fn small_table(family: u8, size: usize, random: &mut SplitMix) -> Tab
     table.routes.sort_by_key(|route| (route.address, route.length));
     table.routes.dedup_by_key(|route| (route.address, route.length));
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_of_ipv4_has_what_is_held_to_bounds() {
+        let new = || Options::new(PathBuf::from("x"), false);
+        let recorded = Options { record: true, ..new() };
+        assert_eq!(ours_of(&recorded, 4), ["popdir-d16x3", "popdir-d19"]);
+        assert_eq!(ours_of(&recorded, 6), ["auto"]);
+        let named = Options { ours: names("dxr-d16x4r"), ..new() };
+        assert_eq!(ours_of(&named, 4), ["dxr-d16x4r"]);
+        assert!(ours_of(&Options { peers_only: true, ..new() }, 4).is_empty());
+    }
+
+    #[test]
+    fn tables_with_other_labels_have_peers() {
+        for of in OF_LABELS {
+            assert!(PEERS.iter().any(|peer| peer.name.starts_with(of.peers)), "{}", of.record);
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub(crate) enum FibCommand {
     Lookup(lookup::Lookup),
     /// Compare a structure's answers with the linear oracle's
     Verify(verify::Verify),
-    /// Write a table as text, CSV or a table image
+    /// Write a table as text or CSV
     Convert(convert::Convert),
     /// What is different between two tables
     Diff(diff::Diff),

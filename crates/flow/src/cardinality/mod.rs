@@ -8,6 +8,9 @@
 //! Both take the caller's 64-bit hash ([`crate::hash`]): the same hash wherever two counters shall be merged, and one with a secret where
 //! somebody might like to be counted wrongly. Each worker has its own; the control side gets it by a move at a burst boundary and
 //! [`merge`](HyperLogLog::merge)s what it has got: a key that several workers have seen counts once.
+//!
+//! They are our own because a packet brings its hash already, which `hyperloglogplus` 0.4, for one, computes itself, and because an addition is one
+//! byte or bit of memory that is there from the start, on huge pages. They have been measured beside no crate.
 
 mod hyperloglog;
 mod linear;

@@ -35,7 +35,7 @@
 //!
 //! So ours are kept: a classic filter reads up to seven lines and has no batches. A binary fuse filter is better where a set is small and never changes (it is made
 //! of all keys at once, at an eighth of the rate); no user of ours has such a set. `cargo xtask held 3` measures all of it anew and fails where one of ours is
-//! slower than fastbloom; the ratios to xorf, and those of hits and of misses alone, it prints. Cardinality counters and heavy hitters have been compared with no crate.
+//! slower than fastbloom; the ratios to xorf, and those of hits and of misses alone, it prints. Cardinality counters and heavy hitters have been compared with no crate; their pages say why they are ours.
 
 mod blocked;
 mod bloom;

@@ -63,8 +63,8 @@
 //! starts with 0 and ascends.
 
 mod build;
+mod check;
 mod edit;
-mod image;
 mod load;
 mod lookup;
 mod shared;
@@ -77,7 +77,6 @@ mod update;
 mod tests;
 
 pub(crate) use build::{Chunks, Range, Stretch, flatten, flatten_from};
-pub use image::{Fault, KIND};
 pub use shared::{Shared, SharedStats};
 pub use simd::Kernel;
 pub use spread::{Entries, Spread};
@@ -261,7 +260,7 @@ const RANGES_PAD: usize = 1;
 /// SIMD kernels address `ranges` with signed 32-bit byte offsets.
 const MAX_RANGE_WORDS: usize = (i32::MAX as usize >> 2) - RANGES_PAD;
 
-/// The structure that readers use; see the module's page. Made by [`DxrWriter::new`] or [`Dxr::from_image`].
+/// The structure that readers use; see the module's page. Made by [`DxrWriter::new`].
 #[derive(Debug)]
 pub struct Dxr {
     layout: Layout,
@@ -417,9 +416,5 @@ impl Fib<u32> for Dxr {
         ];
         details.extend(self.spread().details());
         details
-    }
-
-    fn image(&self) -> Option<Vec<u8>> {
-        Some(self.to_image())
     }
 }

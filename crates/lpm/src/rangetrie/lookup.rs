@@ -244,8 +244,4 @@ impl<A: Address> Fib<A> for RangeTrie<A> {
     fn lookup_probed(&self, key: A, probe: &dyn Probe) -> Label {
         RangeTrie::lookup_probed(self, key, probe)
     }
-
-    fn image(&self) -> Option<Vec<u8>> {
-        self.to_image()
-    }
 }

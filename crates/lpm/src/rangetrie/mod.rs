@@ -38,7 +38,6 @@
 //! From 3 and 4: readers take no lock, never retry, and see for each key the old or the new answer of every change.
 
 mod build;
-mod image;
 mod lookup;
 #[cfg(target_arch = "x86_64")]
 mod simd;
@@ -46,7 +45,6 @@ mod simd;
 mod tests;
 mod update;
 
-pub use image::LoadError;
 pub use update::Writer;
 
 use crate::fib::{BuildError, Label};
@@ -69,6 +67,7 @@ const LINE_HEAD: usize = STARTS / 2;
 const WINDOW_BITS: u8 = 64;
 
 const _: () = assert!(LINE_HEAD + RANGES == CELL, "a line is one cell");
+const _: () = assert!(LINE_BITS == 16, "starts are halfwords");
 
 /// A range trie, as readers see it. Made and patched by a [`Writer`].
 pub struct RangeTrie<A: Address> {

@@ -79,7 +79,7 @@ impl<A: Address> Writer<A> {
     }
 
     /// A writer whose trie begins as `words`: the root, then whole cells, all in use and linked as the invariants say.
-    pub(super) fn from_words(words: &[u32], root_bits: u8, domain: &Domain) -> Result<Self, BuildError> {
+    fn from_words(words: &[u32], root_bits: u8, domain: &Domain) -> Result<Self, BuildError> {
         let used = words.len() / CELL;
         // Room for patches: a table grows by some per cent a month, and the cells of a batch are used twice over.
         let capacity = (used + used / 4 + 2048).min(Entry::CELLS_MAX);

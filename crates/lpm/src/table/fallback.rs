@@ -33,7 +33,7 @@ impl<A: Address> Fallback<A> {
     }
 }
 
-/// Its name, bytes and figures are the structure's. It has no image: that of the structure would lack the default route.
+/// Its name, bytes and figures are the structure's.
 impl<A: Address> Fib<A> for Fallback<A> {
     fn lookup(&self, key: A) -> Label {
         match self.fib.lookup(key) {

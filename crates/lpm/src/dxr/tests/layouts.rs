@@ -71,7 +71,7 @@ fn any_number_of_threads_builds_the_same() {
                     DxrConfig { threads: NonZeroUsize::new(threads).unwrap(), ..DxrConfig::new(layout) };
                 let writer = Dxr::writer(&rib, &config, &Domain::new()).unwrap();
                 writer.check_references();
-                writer.dxr().to_image()
+                words(writer.dxr())
             };
             let one = with(1);
             for threads in [2, 3, 16] {
@@ -88,13 +88,13 @@ fn threads_share_as_one_does() {
     let list: List = (0..200).map(|_| (random_prefix(&mut rng), random_label(&mut rng, 16))).collect();
     let ribs: [Rib<u32>; 2] = [list[..150].iter().copied().collect(), list[50..].iter().copied().collect()];
     for layout in layouts() {
-        let images = [1, 4].map(|threads| {
+        let stores = [1, 4].map(|threads| {
             let config = DxrConfig { threads: NonZeroUsize::new(threads).unwrap(), ..DxrConfig::new(layout) };
             let shared = Shared::new(&config, &Domain::new());
             let writers = ribs.each_ref().map(|rib| shared.writer(rib).unwrap());
             crate::dxr::update::check_references(&[&writers[0], &writers[1]]);
-            writers.map(|writer| writer.dxr().to_image())
+            writers.map(|writer| words(writer.dxr()))
         });
-        assert!(images[0] == images[1], "{layout}");
+        assert!(stores[0] == stores[1], "{layout}");
     }
 }
