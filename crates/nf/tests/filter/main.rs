@@ -6,6 +6,7 @@
 mod allocations;
 mod cases;
 mod files;
+mod floods;
 mod model;
 mod nodes;
 mod packets;

@@ -8,8 +8,8 @@ use tidemill_ip::{Adjacency, Interface, Interfaces, NextHops};
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::filter::{Counter, FilterControl, FilterSection, Host, splice};
-use tidemill_port::memory::{Frame, MemoryPort, Sent};
 use tidemill_port::Port;
+use tidemill_port::memory::{Frame, MemoryPort, Sent};
 use tidemill_wire::{EtherType, MacAddr};
 
 /// Stands for what is around: by family; by where a packet came in the label of a next hop; by that the port to leave by.
