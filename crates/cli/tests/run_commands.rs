@@ -484,7 +484,7 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
         (
             "[nat]",
             "[state]\npath = \"./new\"\n[nat]\nhandover = \"new\"",
-            "new: is state.path, too: give another name",
+            "new: would be written twice: give each output its own file",
         ),
         ("role = \"nat\"", "role = \"filter\"", "filter: is missing: name the file of rules in [filter]"),
         (
@@ -559,12 +559,12 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
         (
             "rules = \"filter.rules\"",
             "rules = \"none.rules\"\nhandover = \"none.rules\"",
-            "none.rules: the rules are read from that: name another file",
+            "none.rules: would be written over, and is read as none.rules: give another file",
         ),
         (
             "[filter]",
             "[state]\npath = \"new\"\n[filter]\nhandover = \"new\"",
-            "new: is state.path, too: give another name",
+            "new: would be written twice: give each output its own file",
         ),
         ("log_per_s = 50", "fragments = 8000", "memory.frames = 8192: filter.fragments = 8000 may wait"),
         ("role = \"filter\"", "role = \"nat\"", "nat: is missing: say in [nat] who is inside"),
@@ -648,7 +648,7 @@ fn nat_and_the_filter_are_one_box() {
     }
     let twice = both.replacen("rules = ", "handover = \"one\"\nrules = ", 1);
     folder.write("wrong.toml", twice.replacen("[nat]", "[nat]\nhandover = \"one\"", 1));
-    folder.fail(&[("check wrong.toml", 2, "one: is filter.handover, too: give another name")]);
+    folder.fail(&[("check wrong.toml", 2, "one: would be written twice: give each output its own file")]);
     let ports = "[[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n";
     for role in ["switch", "mitigator", "kvcache"] {
         for section in ["nat", "filter"] {

@@ -630,7 +630,7 @@ fn never_stale() {
         }
     }
     println!("{hits} hits, {executed} commands executed, {counts:?}");
-    assert!(hits > 18_000, "{hits}");
+    assert!(hits > 15_000, "{hits}");
     // Everything that the check is about has happened.
     for name in [
         "hit-l0",
@@ -695,7 +695,7 @@ fn a_host_that_flaps_falsifies_nothing() {
 
 #[test]
 fn the_check_can_fail() {
-    const RUNS: u64 = 150;
+    const RUNS: u64 = 600;
     for fault in FAULTS {
         let wrong = (0..RUNS).filter(|&seed| {
             let hook = std::panic::take_hook();

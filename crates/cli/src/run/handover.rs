@@ -6,7 +6,7 @@
 use super::config::Config;
 use super::role::Opening;
 use super::service::{lock, now_ns};
-use super::setup::{clock, identity, reads_captures};
+use super::setup::{clock, reads_captures};
 use super::written::{foreign, keep_as, read_image, remove_left, replace};
 use crate::usage;
 use crate::usage::one_line;
@@ -70,24 +70,13 @@ impl HandoverFile {
         Some(file)
     }
 
-    /// Refuses a file that is not ours to write, or is written as another one.
+    /// Refuses a file that is not ours to write.
     ///
     /// # Errors
     /// What it is instead.
-    pub(super) fn check<C: HandsOver>(path: Option<&PathBuf>, config: &Config, name: &str) -> Result<()> {
+    pub(super) fn check<C: HandsOver>(path: Option<&PathBuf>, name: &str) -> Result<()> {
         let Some(path) = path else { return Ok(()) };
         let wrong = |what: &str| Err(usage(format!("{name}: {}: {}: {what}", C::KEY, path.display())));
-        // A file that is not there yet, or is empty, could be any of these by what is in it.
-        let written = [
-            ("state.path", config.state.as_ref().map(|section| &section.path)),
-            ("nat.handover", config.nat.as_ref().and_then(|section| section.handover.as_ref())),
-            ("filter.handover", config.filter.as_ref().and_then(|section| section.handover.as_ref())),
-        ];
-        let is_same = |other: &PathBuf| identity(other) == identity(path);
-        let mut others = written.into_iter().filter(|(key, _)| *key != C::KEY);
-        if let Some((key, _)) = others.find(|(_, other)| other.is_some_and(is_same)) {
-            return wrong(&format!("is {key}, too: give another name"));
-        }
         foreign(path, C::KIND).map_or(Ok(()), wrong)
     }
 
@@ -196,34 +185,6 @@ mod tests {
         fn image(_exporter: &(), _now_ms: u64) -> Result<Vec<u8>> {
             Ok(image(9))
         }
-    }
-
-    /// As long as it is not there nothing that is in it says whose it is.
-    #[test]
-    fn a_file_is_written_as_one_thing_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let text = "version = 1\nrole = \"nat\"\n[nat]\n[[port]]\nname = \"a\"\nkind = \"null\"\n";
-        let mut config = Config::parse(text, "test").unwrap();
-        let check = |config: &Config| {
-            let path = config.nat.as_ref().unwrap().handover.as_ref();
-            HandoverFile::check::<Takes>(path, config, "test").map_err(|error| error.to_string())
-        };
-        config.nat.as_mut().unwrap().handover = Some(at("box"));
-        assert_eq!(check(&config), Ok(()), "it is itself");
-        let mut filter = tidemill_nf::filter::FilterSection::default();
-        for (other, is_good) in [(at("other"), true), (at("./box"), false)] {
-            filter.handover = Some(other);
-            config.filter = Some(filter.clone());
-            let said = check(&config).err().unwrap_or_default();
-            assert_eq!(said.is_empty(), is_good, "{said}");
-            assert!(is_good || said.ends_with("/box: is filter.handover, too: give another name"), "{said}");
-        }
-        std::fs::create_dir(at("link")).unwrap();
-        config.filter = None;
-        let state = format!("{text}[state]\npath = \"{}\"\n", at("link/../box").display());
-        config.state = Config::parse(&state, "test").unwrap().state;
-        assert!(check(&config).unwrap_err().ends_with("/box: is state.path, too: give another name"));
     }
 
     /// Who has given another configuration's name has more than one try.

@@ -241,10 +241,10 @@ fn commands_of_any_kind_while_it_shifts() {
     let mut lab = Lab::behind(&middle);
     let limits = format!("on_demand = {{ up = {up}, up_ms = 100, down = {down}, down_ms = 100 }}");
     let mut bridge = Bridge::start(&middle, &format!("misses = 1\n{limits}"));
-    let ran = run(&mut lab, seed(4), 30_000).unwrap_or_else(|fault| panic!("{}", fault.text));
+    let ran = run(&mut lab, seed(4), 60_000).unwrap_or_else(|fault| panic!("{}", fault.text));
     println!("{limits}\n{ran:?}\n{:?}", bridge.counters().unwrap().counters);
     assert!(ran.asked > 3_000 && ran.lost < ran.asked / 20, "{ran:?}");
-    assert!(bridge.count("shifts") > 20 && bridge.count("get-resting") > 100);
+    assert!(bridge.count("shifts") > 3 && bridge.count("get-resting") > 100);
     assert!(bridge.count("hit-l0") + bridge.count("hit-l1") > 0);
     judge(&bridge.end());
 }

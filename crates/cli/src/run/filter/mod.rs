@@ -151,7 +151,7 @@ impl Part for FilterPart {
         let Some(section) = &config.filter else {
             return Err(usage(format!("{name}: filter: is missing: name the file of rules in [filter]")));
         };
-        HandoverFile::check::<FilterControl>(section.handover.as_ref(), config, name)?;
+        HandoverFile::check::<FilterControl>(section.handover.as_ref(), name)?;
         check_room(config, name, "a filter")
     }
 

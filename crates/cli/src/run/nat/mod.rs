@@ -105,7 +105,7 @@ impl Part for NatPart {
                 "{name}: nat: is missing: say in [nat] who is inside, and which pool there is"
             )));
         };
-        HandoverFile::check::<NatControl>(section.handover.as_ref(), config, name)?;
+        HandoverFile::check::<NatControl>(section.handover.as_ref(), name)?;
         check_room(config, name, "a NAT")
     }
 
