@@ -3,7 +3,6 @@
 //! What a box knows of the last seconds before it dies is lost with it: connections that began within `handover_s` seconds. The image is written
 //! beside the file, and moved over it, so that one or the other is there and whole. A file that is there and none of ours is not written over.
 
-use super::config::Config;
 use super::role::Opening;
 use super::service::{lock, now_ns};
 use super::setup::{clock, reads_captures};
