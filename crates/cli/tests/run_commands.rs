@@ -620,7 +620,14 @@ fn nat_and_the_filter_are_one_box() {
     let gate = "role = \"gatekeeper\"\n[gatekeeper]\nfront = [\"wan\"]\nflows = 1000\ndecisions = \"none\"\n";
     let gated = both.replacen("role = \"nat\"\n", gate, 1);
     same(&gated);
-    let said = folder.ok("check other.toml").out;
+    let checked = folder.ok("check other.toml");
+    let deaf = "192.0.2.1 is an interface's, too: decisions and probes that come to it are dropped";
+    assert!(
+        checked.err.contains(deaf) && !folder.ok("check both.toml").err.contains(deaf),
+        "{}",
+        checked.err
+    );
+    let said = checked.out;
     assert!(
         said.contains("pool: 2 IPv4") && said.contains(" rules (") && said.contains("in front: wan"),
         "{said}"

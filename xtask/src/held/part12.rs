@@ -316,6 +316,7 @@ fn flood_of_masks(machine: &Machine) -> Result<Outcome> {
     let [first, next, kept] = ["missed_first_share", "missed_next_share", "kept"]
         .map(|metric| value("flood/masks-recovery", metric));
     let (slower, masks, mib, first, next, kept) = (slower?, masks?, mib?, first?, next?, kept?);
+    ensure!(masks >= 128.0, "{masks:.0} masks of 256: that was no flood of masks");
     let text = format!(
         "{}, {slower:.2} times slower than traffic of one mask, {masks:.0} masks, {mib:.1} MiB more; traffic with a new mask missed {:.2} % in the first second after it, \
          {:.2} % in the next, {kept:.2} of the rate before",

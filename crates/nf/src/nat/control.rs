@@ -377,13 +377,21 @@ impl NatControl {
         )
     }
 
-    /// What a configuration says that will not work as it seems: a line each, key first.
-    pub fn remarks(&self, interfaces: &Interfaces) -> Vec<String> {
+    /// Addresses of the pool that are an interface's, too: what UDP and TCP send to these comes in only where it is mapped.
+    pub fn ours(&self) -> impl Iterator<Item = IpAddr> {
+        self.pool_of(Whose::Ours)
+    }
+
+    fn pool_of(&self, whose: Whose) -> impl Iterator<Item = IpAddr> {
         let rules = self.rules.current();
         let v4 = self.v4.iter().flat_map(|half| half.pool.iter().map(|a| a.ip()).zip(&rules.owners4));
         let v6 = self.v6.iter().flat_map(|half| half.pool.iter().map(|a| a.ip()).zip(&rules.owners6));
-        let nobody = v4.chain(v6).filter(|(_, whose)| **whose == Whose::Pool).map(|(address, _)| address);
-        let on_link = nobody.filter_map(|address| {
+        v4.chain(v6).filter(move |(_, of)| **of == whose).map(|(address, _)| address)
+    }
+
+    /// What a configuration says that will not work as it seems: a line each, key first.
+    pub fn remarks(&self, interfaces: &Interfaces) -> Vec<String> {
+        let on_link = self.pool_of(Whose::Pool).filter_map(|address| {
             let interface = interfaces.iter().find(|interface| interface.on_link(address))?;
             Some(format!(
                 "nat.pool: {address} is on the link of interface {:?}, where nobody answers for it: add it to that interface's addresses",

@@ -2,7 +2,7 @@
 
 mod api;
 
-use super::config::Config;
+use super::config::{Config, Role};
 use super::handover::{HandoverFile, HandsOver};
 use super::role::Opening;
 use super::router::Router;
@@ -28,8 +28,16 @@ pub(super) struct NatPart {
     handover: Option<HandoverFile>,
 }
 
-fn remark(name: &str, nat: &NatControl, interfaces: &Interfaces) {
-    nat.remarks(interfaces).iter().for_each(|remark| eprintln!("tidemill: {name}: {remark}"));
+fn remark(config: &Config, name: &str, nat: &NatControl, interfaces: &Interfaces) {
+    let mut remarks = nat.remarks(interfaces);
+    if matches!(config.role, Role::Gatekeeper | Role::Grantor) {
+        remarks.extend(nat.ours().take(3).map(|address| {
+            format!(
+                "nat.pool: {address} is an interface's, too: decisions and probes that come to it are dropped as unmapped: give NAT an address of its own"
+            )
+        }));
+    }
+    remarks.iter().for_each(|remark| eprintln!("tidemill: {name}: {remark}"));
 }
 
 impl HandsOver for NatControl {
@@ -74,7 +82,7 @@ impl Part for NatPart {
             NatControl::new(&section, interfaces, workers, domain)
         };
         let mut nat = made.map_err(|error| mistake(name, &error))?;
-        remark(name, &nat, interfaces);
+        remark(config, name, &nat, interfaces);
         let (path, every_s) = (section.handover.as_ref(), section.handover_s);
         let handover = HandoverFile::open(opening, is_recorded, path, every_s, &mut nat);
         Ok((NatPart { handover }, nat))
@@ -88,7 +96,7 @@ impl Part for NatPart {
     ) -> Result<(NatControl, String)> {
         let section = config.nat.clone().unwrap_or_default();
         let nat = NatControl::check(&section, interfaces, domain).map_err(|error| mistake(name, &error))?;
-        remark(name, &nat, interfaces);
+        remark(config, name, &nat, interfaces);
         let (v4, v6) = nat.pool();
         let inside = section.inside.join(", ");
         Ok((nat, format!("inside: {inside}; pool: {v4} IPv4 and {v6} IPv6 addresses")))
