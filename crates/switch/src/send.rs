@@ -314,11 +314,13 @@ impl Turn<'_, '_> {
         }
         let wanted = (0..self.bridge.ports).filter(|&port| others[port / 64 % 4] >> (port % 64) & 1 != 0);
         if last && standing.pending.is_none() {
-            // Nothing needs it as it is: the first form that is asked for goes in place, and only ports that want it, too.
-            let mut in_place = None;
+            // Nothing needs it as it is: one form goes in place. Both are wanted where the tag was only a priority: then the one with a tag, which
+            // keeps the priority and loses it in the copies only.
+            let tagged_at = |port: usize| self.bridge.vlans.sends(port, vlan).unwrap_or(false);
+            let in_place = wanted.clone().any(tagged_at);
             for port in wanted {
-                let tagged = self.bridge.vlans.sends(port, vlan).unwrap_or(false);
-                if *in_place.get_or_insert(tagged) == tagged {
+                let tagged = tagged_at(port);
+                if in_place == tagged {
                     if standing.pending.is_none() && !retag(packet, vlan, tagged) {
                         return standing.note(DropReason::NoHeadroom);
                     }

@@ -176,6 +176,25 @@ fn no_second_tag_becomes_the_first() {
     assert_eq!(run.drops(), [("vlan-refused".to_owned(), 1)]);
 }
 
+#[test]
+fn a_priority_stays_in_copies_with_a_tag() {
+    // All but the number of a tag, whose port comes first: priority 7 without and with the drop bit, and the other kind of tag.
+    for (untagged, tagged) in [("wan", "dmz"), ("dmz", "wan")] {
+        let section = format!(
+            "[vlans.lan]\naccess = 10\n[vlans.{untagged}]\naccess = 10\n[vlans.{tagged}]\ntrunk = [10]\n"
+        );
+        let of = |from: u16| {
+            let mut other = broadcast(1, Some(from));
+            other[12..14].copy_from_slice(&[0x88, 0xa8]);
+            [broadcast(1, Some(from)), broadcast(1, Some(from | 0x1000)), other]
+        };
+        let run = run(&section, "", lan(vec![burst(0, &of(0xe000))]));
+        let (plain, with) = if untagged == "wan" { (1, 2) } else { (2, 1) };
+        assert_eq!(run.sent[plain], [broadcast(1, None), broadcast(1, None), broadcast(1, None)]);
+        assert_eq!(run.sent[with], of(0xe00a), "{tagged} is in VLAN 10 by a tag");
+    }
+}
+
 /// An IPv6 packet behind so many destination options headers: TCP to port 22.
 fn behind_options(headers: u8, hop_limit: u8) -> Vec<u8> {
     let mut rest = Vec::new();
