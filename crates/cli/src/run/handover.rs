@@ -10,7 +10,7 @@ use super::written::{foreign, keep_as, read_image, remove_left, replace};
 use crate::usage;
 use crate::usage::one_line;
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,6 +38,13 @@ pub(super) trait HandsOver {
     /// # Errors
     /// It would be refused, which is a fault of the program.
     fn image(exporter: &Self::Exporter, now_ms: u64) -> Result<Vec<u8>>;
+}
+
+/// Where an image is kept of which not all goes on.
+pub(super) fn kept(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".old");
+    path.with_file_name(name)
 }
 
 /// See the [module](self).
@@ -109,9 +116,7 @@ impl HandoverFile {
 
     /// Keeps an image of which not all goes on, beside the next one, which takes its place: with another configuration more of it may. Where it is, to be said.
     fn keep<C: HandsOver>(&self) -> String {
-        let mut name = self.path.file_name().unwrap_or_default().to_os_string();
-        name.push(".old");
-        let old = self.path.with_file_name(name);
+        let old = kept(&self.path);
         match keep_as(&self.path, &old, C::KIND) {
             Ok(()) => format!("; the file is kept as {}", old.display()),
             Err(error) => format!("; the file cannot be kept as {}: {error}", old.display()),

@@ -57,6 +57,7 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
     fn read(config: &Config, name: &str) -> Result<Self::Files>;
     /// Checks a new configuration against the interfaces that there will be.
     fn prepare(
+        &self,
         control: &Self::Control,
         files: Self::Files,
         config: &Config,
@@ -275,7 +276,7 @@ impl<P: Part> Runs for Spliced<P> {
         let files = P::read(config, name)?;
         Ok(Box::new(move |interfaces: &Interfaces| -> Result<Commit<'a>> {
             let mut control = lock(&self.control);
-            let prepared = P::prepare(&control, files, config, name, interfaces)?;
+            let prepared = self.part.prepare(&control, files, config, name, interfaces)?;
             Ok(Box::new(move || {
                 P::commit(&mut control, prepared);
                 drop(one);

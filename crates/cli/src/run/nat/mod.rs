@@ -123,6 +123,7 @@ impl Part for NatPart {
     }
 
     fn prepare(
+        &self,
         control: &NatControl,
         (): (),
         config: &Config,

@@ -11,6 +11,7 @@ mod state;
 mod tests;
 
 use super::config::Config;
+use super::filter;
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::rules::Rules;
 use super::service::{lock, now_ns, unchanged};
@@ -88,6 +89,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
 pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8>)> {
     let Opening { config, name, places, domain, .. } = *opening;
     spliced::check_sections(config, name)?;
+    filter::check_files(config, opening.base, name)?;
     if opening.record && config.state.is_some() {
         return Err(usage("--record: a record begins with the table's files: leave [state] out"));
     }
@@ -180,6 +182,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 /// The same: the control side, its domain, and what to say of it.
 pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterControl, Domain, String)> {
     spliced::check_sections(config, name)?;
+    filter::check_files(config, Path::new(name).parent().unwrap_or(Path::new("")), name)?;
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let below = offload::check(config, name)?;
     let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
@@ -251,11 +254,6 @@ impl Router {
     /// Looks at, or changes, its control side.
     pub(super) fn with_control<T>(&self, work: impl FnOnce(&mut RouterControl) -> T) -> T {
         work(&mut lock(&self.control))
-    }
-
-    /// The file that its state is written to, if there is one.
-    pub(super) fn state_path(&self) -> Option<&Path> {
-        self.state.as_ref().map(StateFile::path)
     }
 
     /// Its graph with its parts, before anything else is put in.
