@@ -13,8 +13,6 @@ use crate::usage;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
@@ -75,7 +73,7 @@ fn remark(name: &str, filter: &FilterControl) {
 }
 
 impl HandsOver for FilterControl {
-    const KEY: &'static str = "filter.handover";
+    const SECTION: &'static str = "filter";
     const WHAT: &'static str = "connections";
     const KIND: &'static str = KIND;
     type Exporter = Exporter;
@@ -155,6 +153,10 @@ impl Part for FilterPart {
         tidemill_nf::filter::splice(graph, control, Host { hops4, hops6 });
     }
 
+    fn handover(&self) -> Option<&HandoverFile> {
+        self.handover.as_ref()
+    }
+
     fn check_section(config: &Config, name: &str) -> Result<()> {
         let Some(section) = &config.filter else {
             return Err(usage(format!("{name}: filter: is missing: name the file of rules in [filter]")));
@@ -220,17 +222,5 @@ impl Part for FilterPart {
 
     fn verbs(filter: &Arc<Filter>, router: &Arc<Router>, registry: &mut Registry) {
         api::register(filter, router, registry);
-    }
-
-    fn beside<'scope>(filter: &'scope Filter, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
-        if let Some(file) = &filter.part.handover {
-            scope.spawn(|| file.watch(&filter.control, done));
-        }
-    }
-
-    fn end(filter: &Filter) {
-        if let Some(file) = &filter.part.handover {
-            file.end(&filter.control);
-        }
     }
 }
