@@ -50,7 +50,7 @@ use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::flowspec::{FlowspecControl, Host as FlowspecHost};
 use tidemill_port::Left;
 use tidemill_router::state::Resumed;
-use tidemill_router::{LookupStats, RouterControl, RouterError};
+use tidemill_router::{LookupStats, RouterControl};
 
 /// A router that runs. Who needs several locks takes `feeds` first, then `control`, then `flowspec` or the parts'.
 pub(super) struct Router {
@@ -283,12 +283,12 @@ impl Router {
     }
 
     /// Takes a new configuration, with its parts, and what a role beside takes with it: all of that is checked before anything changes. `prepare` sees the interfaces
-    /// that there will be; what it gives is taken over by `commit`, when the router has changed.
+    /// that there will be; what it gives is taken over by `commit`, or all of it is refused. The router is the last: what it lets in is what all others know of already.
     pub(super) fn reload_with<P>(
         &self,
         (name, old, new, text): (&str, &Config, &Config, &str),
         prepare: impl FnOnce(&Interfaces) -> Result<P>,
-        commit: impl FnOnce(P) -> LeftOver,
+        commit: impl FnOnce(P) -> Result<()>,
     ) -> Result<LeftOver> {
         unchanged(name, &new.fixed_routing(old))?;
         match (&new.bgp, &old.bgp) {
@@ -302,7 +302,7 @@ impl Router {
         unchanged(name, &[("nat", nat == nat_before), ("filter", filter == filter_before)])?;
         let reads: Vec<_> = self.parts.iter().map(|part| part.read(new, name)).collect::<Result<_>>()?;
         let before = self.remarks();
-        let (left_out, mut left) = {
+        let left_out = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
             let ours = control.prepare(&new.router()).map_err(wrong)?;
@@ -312,21 +312,19 @@ impl Router {
             let theirs = prepare(ours.interfaces())?;
             let parts: Vec<Commit<'_>> =
                 reads.into_iter().map(|read| read(ours.interfaces())).collect::<Result<_>>()?;
-            // All but some routes has been taken then.
-            let left_out = match control.commit(now_ns(), ours) {
-                Err(error @ RouterError::Refused { .. }) => Some(error),
-                other => other.map(|()| None).map_err(wrong)?,
-            };
+            commit(theirs)?;
             parts.into_iter().for_each(|commit| commit());
-            (left_out, commit(theirs))
+            // All but some routes has been taken then.
+            control.commit(now_ns(), ours).err()
         };
         self.tell_parts();
         for ((part, now), before) in self.parts.iter().zip(self.remarks()).zip(before) {
             let fresh = now.iter().filter(|remark| !before.contains(remark));
             fresh.for_each(|remark| part.note(&format!("warning: {name}: {remark}")));
         }
+        let mut left = LeftOver::new();
         if let Some(error) = left_out {
-            left.insert(0, error.to_string());
+            left.push(error.to_string());
             self.trouble.complain("reload", &error.into());
         }
         self.tell_rules();
@@ -390,7 +388,7 @@ impl Role for Router {
     }
 
     fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
-        self.reload_with((name, old, new, text), |_| Ok(()), |()| LeftOver::new())
+        self.reload_with((name, old, new, text), |_| Ok(()), |()| Ok(()))
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
