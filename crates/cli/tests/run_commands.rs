@@ -124,7 +124,10 @@ fn files_that_are_read_are_never_written_over_nor_any_written_twice() {
     let folder = folder();
     std::fs::hard_link(folder.path("in.pcap"), folder.path("link.pcap")).unwrap();
     let before = std::fs::read(folder.path("in.pcap")).unwrap();
+    let live = "[[port]]\nname = \"live\"\nkind = \"af_packet\"\n";
+    folder.write("live.toml", format!("{CONFIG}{live}"));
     folder.fail(&[
+        ("run live.toml --packets 10", 2, "--packets: port \"live\" (af_packet) gives what comes"),
         ("run router.toml --json --output wan=in.pcap", 2, "in.pcap: would be written over"),
         ("run router.toml --json --output wan=link.pcap", 2, "link.pcap: would be written over"),
         ("run router.toml --json --output wan=table.txt", 2, "table.txt: would be written over"),

@@ -59,7 +59,14 @@ pub(crate) fn override_config(config: &mut Config, args: &RunArgs) -> Result<()>
         config.run.workers = workers;
     }
     if let Some(packets) = args.packets {
-        config.port.iter_mut().for_each(|spec| spec.limit(packets));
+        for spec in &mut config.port {
+            if !spec.limit(packets) {
+                let (name, kind) = (spec.name(), spec.kind());
+                return Err(usage(format!(
+                    "--packets: port {name:?} ({kind}) gives what comes, so the run would not end: give --duration"
+                )));
+            }
+        }
     }
     Ok(())
 }
