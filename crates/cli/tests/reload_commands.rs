@@ -322,6 +322,40 @@ fn a_running_filter_loads_nothing_from_the_file_of_the_state() {
     folder.ok("stop --socket s.sock");
 }
 
+/// What was wrong with the file at the start is there for who looks later.
+#[test]
+fn a_handover_that_is_refused_is_counted_and_told() {
+    let folder = Folder::new();
+    let filter = FILTER.replacen("[filter]", "[filter]\nhandover = \"states\"\nhandover_s = 1", 1);
+    let nat = "inside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\nhandover = \"sessions\"\nhandover_s = 1";
+    folder.write("run.toml", format!("{filter}[nat]\n{nat}\n")).write("f.rules", "pass all\n");
+    let both = [("nat", "nat-sessions", "sessions"), ("filter", "filter-states", "states")];
+    for (_, kind, file) in both {
+        let image = tidemill_lookup::image::ImageBuilder::new(kind, 1, 32).finish();
+        std::fs::write(folder.path(file), &image[..40]).unwrap();
+    }
+    let mut command = tidemill(&folder, "run run.toml");
+    command.stderr(Stdio::null());
+    let _running = answering(&folder, command);
+    for (part, _, file) in both {
+        let count = |name: &str| {
+            let counters = folder.ok(&format!("{part} counters --json --socket s.sock")).json().remove(0);
+            counters["counters"][name].as_u64().unwrap()
+        };
+        assert_eq!((count("handover-refused"), count("handover-left-out")), (1, 0));
+        let told = folder.ok(&format!("events --once --kind {part} --socket s.sock")).out;
+        assert!(told.contains(&format!("starting without it; the file is kept as {file}.old")), "{told}");
+        assert_eq!(std::fs::read(folder.path(&format!("{file}.old"))).unwrap().len(), 40);
+        let started = Instant::now();
+        while count("handover-saves") == 0 {
+            assert!(started.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(count("handover-failures"), 0);
+    }
+    folder.ok("stop --socket s.sock");
+}
+
 #[cfg(feature = "lua")]
 #[test]
 fn a_grantor_whose_tables_come_slowly() {

@@ -124,7 +124,10 @@ fn files_that_are_read_are_never_written_over_nor_any_written_twice() {
     let folder = folder();
     std::fs::hard_link(folder.path("in.pcap"), folder.path("link.pcap")).unwrap();
     let before = std::fs::read(folder.path("in.pcap")).unwrap();
+    let live = "[[port]]\nname = \"live\"\nkind = \"af_packet\"\n";
+    folder.write("live.toml", format!("{CONFIG}{live}"));
     folder.fail(&[
+        ("run live.toml --packets 10", 2, "--packets: port \"live\" (af_packet) gives what comes"),
         ("run router.toml --json --output wan=in.pcap", 2, "in.pcap: would be written over"),
         ("run router.toml --json --output wan=link.pcap", 2, "link.pcap: would be written over"),
         ("run router.toml --json --output wan=table.txt", 2, "table.txt: would be written over"),
@@ -484,7 +487,22 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
         (
             "[nat]",
             "[state]\npath = \"./new\"\n[nat]\nhandover = \"new\"",
-            "new: would be written twice: give each output its own file",
+            "new: would be written twice: it is nat.handover and state.path: give each its own file",
+        ),
+        (
+            "[nat]",
+            "[state]\npath = \"new.old\"\n[nat]\nhandover = \"new\"",
+            "new.old: would be written twice: it is nat.handover's .old and state.path: give each its own file",
+        ),
+        (
+            "host_mappings = 1000",
+            "handover = \"out.wan.pcapng\"",
+            "out.wan.pcapng: would be written twice: it is port[1].output and nat.handover: give each its own",
+        ),
+        (
+            "host_mappings = 1000",
+            "handover = \"wrong.toml\"",
+            "wrong.toml: would be written over: it is nat.handover, and is read as the configuration: give",
         ),
         ("role = \"nat\"", "role = \"filter\"", "filter: is missing: name the file of rules in [filter]"),
         (
@@ -533,18 +551,26 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
     assert!(!folder.ok("check filter.toml").err.contains("everything passes"));
     // An empty list is no image that was lost.
     folder.write("list.txt", "");
-    let state = example.replacen("[filter]", "[state]\npath = \"list.txt\"\n[filter]", 1);
-    folder.write("list.toml", state.replacen("\"filter.rules\"", "\"list.rules\"", 1));
-    let reads = "list.txt: the filter reads its rules, or a table, from that";
-    for rules in [
-        "table <bad> file \"list.txt\"\nblock all\n",
-        "load \"list.txt\" format classbench block\nblock all\n",
+    let list = example.replacen("\"filter.rules\"", "\"list.rules\"", 1);
+    for (from, to, key) in [
+        ("[filter]", "[state]\npath = \"list.txt\"\n[filter]", "state.path"),
+        ("[filter]", "[filter]\nhandover = \"list.txt\"", "filter.handover"),
+        // A capture begins with emptying its file.
+        ("output = \"out.wan.pcapng\"", "output = \"list.txt\"", "port[1].output"),
     ] {
-        folder.write("list.rules", rules);
-        folder.fail(&[("check list.toml", 2, reads)]);
-        let ran = folder.run("run list.toml");
-        assert!(ran.code == 2 && ran.err.contains(reads), "{}: {}", ran.code, ran.err);
-        assert_eq!(folder.read("list.txt"), "");
+        assert!(list.contains(from), "{from}");
+        folder.write("list.toml", list.replacen(from, to, 1));
+        let reads = format!("{key}: list.txt: the filter reads its rules, or a table, from that");
+        for rules in [
+            "table <bad> file \"list.txt\"\nblock all\n",
+            "load \"list.txt\" format classbench block\nblock all\n",
+        ] {
+            folder.write("list.rules", rules);
+            folder.fail(&[("check list.toml", 2, &reads)]);
+            let ran = folder.run("run list.toml");
+            assert!(ran.code == 2 && ran.err.contains(&reads), "{}: {}", ran.code, ran.err);
+            assert_eq!(folder.read("list.txt"), "");
+        }
     }
     folder.write("wrong.rules", "block all\npass in on len\n").write("none.rules", "");
     for (from, to, message) in [
@@ -559,12 +585,12 @@ fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
         (
             "rules = \"filter.rules\"",
             "rules = \"none.rules\"\nhandover = \"none.rules\"",
-            "none.rules: would be written over, and is read as none.rules: give another file",
+            "none.rules: would be written over: it is filter.handover, and is read as filter.rules: give another",
         ),
         (
             "[filter]",
             "[state]\npath = \"new\"\n[filter]\nhandover = \"new\"",
-            "new: would be written twice: give each output its own file",
+            "new: would be written twice: it is filter.handover and state.path: give each its own file",
         ),
         ("log_per_s = 50", "fragments = 8000", "memory.frames = 8192: filter.fragments = 8000 may wait"),
         ("role = \"filter\"", "role = \"nat\"", "nat: is missing: say in [nat] who is inside"),
@@ -655,7 +681,12 @@ fn nat_and_the_filter_are_one_box() {
     }
     let twice = both.replacen("rules = ", "handover = \"one\"\nrules = ", 1);
     folder.write("wrong.toml", twice.replacen("[nat]", "[nat]\nhandover = \"one\"", 1));
-    folder.fail(&[("check wrong.toml", 2, "one: would be written twice: give each output its own file")]);
+    let twice = "one: would be written twice: it is filter.handover and nat.handover: give each its own file";
+    folder.fail(&[("check wrong.toml", 2, twice)]);
+    folder.write("wrong.toml", both.replacen("[nat]", "[nat]\nhandover = \"f.rules\"", 1));
+    let over =
+        "f.rules: would be written over: it is nat.handover, and is read as filter.rules: give another";
+    folder.fail(&[("check wrong.toml", 2, over)]);
     let ports = "[[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n";
     for role in ["switch", "mitigator", "kvcache"] {
         for section in ["nat", "filter"] {

@@ -28,7 +28,7 @@ const LINK: usize = 14;
 const FOUND: u8 = 0xee;
 
 /// Stands for what is around. A frame's source says by which interface it comes, and its destination in the end by which it has left. Remote 200 and inside host 9 have to be asked
-/// for their address.
+/// for their address; no route leads to inside host 8.
 enum Stub {
     Sort,
     Input,
@@ -38,14 +38,14 @@ enum Stub {
     Error,
 }
 
-fn place(frame: &[u8]) -> (bool, bool) {
+/// Whether its destination is inside, and the number of that.
+fn place(frame: &[u8]) -> (bool, u8) {
     let ip = &frame[LINK..];
-    let (inside, number) = match ip[0] >> 4 {
+    match ip[0] >> 4 {
         6 if ip[24] == 0xfd => (true, ip[39]),
         6 => (false, ip[35]),
         _ => (ip[16] == 10, ip[19]),
-    };
-    (inside, if inside { number == 9 } else { number == 200 })
+    }
 }
 
 impl Node for Stub {
@@ -60,8 +60,13 @@ impl Node for Stub {
                     Verdict::Next(u8::from(packet.data()[12] == 0x86))
                 }
                 Stub::Input => Verdict::Next(0),
+                Stub::Lookup if place(packet.data()) == (true, 8) => {
+                    packet.label = 0;
+                    Verdict::Next(2)
+                }
                 Stub::Lookup => {
-                    let (inside, is_asked_for) = place(packet.data());
+                    let (inside, number) = place(packet.data());
+                    let is_asked_for = if inside { number == 9 } else { number == 200 };
                     let waits = is_asked_for && packet.data()[0] != FOUND;
                     packet.label = 1 + u32::from(inside) + 2 * u32::from(waits);
                     Verdict::Next(u8::from(waits))
@@ -121,6 +126,14 @@ internal = "10.0.0.9:7"
 protocol = "udp"
 external = "[2001:db8:0:1::1]:7"
 internal = "[fd00::9]:7"
+[[static]]
+protocol = "udp"
+external = "192.0.2.1:8"
+internal = "10.0.0.8:8"
+[[static]]
+protocol = "udp"
+external = "[2001:db8:0:1::1]:8"
+internal = "[fd00::8]:8"
 "#;
 
 /// Alice may begin anything, and everybody may ask the server: by inside addresses.
@@ -313,6 +326,20 @@ both! {
         let without: Vec<&str> = RULES.lines().filter(|line| !line.contains("in on wan")).collect();
         let ran = run(&(without.join("\n") + "\n"), vec![script[..1].to_vec()]);
         assert_eq!((ran.out.len(), ran.dropped()), (0, vec!["filter-blocked=1".to_owned()]));
+    }
+
+    /// The same of one that no route leads on: only who could reach the host hears that it is not there.
+    fn a_hairpin_without_a_route_is_judged_at_both_of_its_ends<A>() {
+        let script = vec![(LAN, udp(end(A::inside(1), 4001), end(A::pool(1), 8), b"who"))];
+        for (rule, dropped) in [
+            ("", vec!["filter-blocked=1".to_owned()]),
+            ("pass in on lan proto udp from any to { 10.0.0.8, fd00::8 }\n", vec!["filter-blocked=1".to_owned()]),
+            ("pass in on wan proto udp from any to { 10.0.0.8, fd00::8 }\n", Vec::new()),
+        ] {
+            let ran = run(&format!("{RULES}{rule}"), vec![script.clone()]);
+            let told = ran.outcome.snapshot.ledger().consumed;
+            assert_eq!((ran.out.len(), ran.dropped(), told), (0, dropped.clone(), u64::from(dropped.is_empty())));
+        }
     }
 }
 

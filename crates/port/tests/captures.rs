@@ -457,6 +457,13 @@ fn queues_share_flows_and_a_file() {
         assert!(error.is_none());
         all.sort_by_key(|p| p.timestamp_ns);
         assert_eq!(all, read(&input).0);
+        // A limit is of all of them together, in one pass or in several; and each of them ends.
+        for limit in [0, 150, 1000] {
+            let playback = Playback { repeat: 0, limit: Some(limit), preload, ..Playback::once(&input) };
+            let mut ports = PcapPort::open("p", Some(&playback), None, 3).unwrap();
+            let received = ports.iter_mut().map(|port| receive(port, 0, &mut pool).0.len() as u64);
+            assert_eq!(received.sum::<u64>(), limit);
+        }
     }
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct RunArgs {
     /// Stop after so many seconds
     #[arg(long, value_name = "S")]
     duration: Option<f64>,
-    /// Stop after so many packets from each receiving port
+    /// Stop after so many packets from each receiving port (a device gives what comes, and has no end)
     #[arg(long, value_name = "N")]
     pub(crate) packets: Option<u64>,
     /// Worker threads

@@ -59,7 +59,14 @@ pub(crate) fn override_config(config: &mut Config, args: &RunArgs) -> Result<()>
         config.run.workers = workers;
     }
     if let Some(packets) = args.packets {
-        config.port.iter_mut().for_each(|spec| spec.limit(packets));
+        for spec in &mut config.port {
+            if !spec.limit(packets) {
+                let (name, kind) = (spec.name(), spec.kind());
+                return Err(usage(format!(
+                    "--packets: port {name:?} ({kind}) gives what comes, so the run would not end: give --duration"
+                )));
+            }
+        }
     }
     Ok(())
 }
@@ -161,6 +168,72 @@ pub(crate) fn ports(
     Ok((ports, rules))
 }
 
+/// A key of the configuration, and the file that it names.
+pub(super) type Named = (String, PathBuf);
+
+/// The files that a run writes.
+pub(super) fn written(config: &Config, base: &Path) -> Vec<Named> {
+    let state = config.state.as_ref().map(|state| &state.path);
+    let nat = config.nat.as_ref().and_then(|nat| nat.handover.as_ref());
+    let filter = config.filter.as_ref().and_then(|filter| filter.handover.as_ref());
+    let socket = config.control.as_ref().and_then(|control| control.socket.as_ref());
+    let mut files = Vec::new();
+    for (key, path) in [
+        ("state.path", state),
+        ("nat.handover", nat),
+        ("filter.handover", filter),
+        ("control.socket", socket),
+    ] {
+        files.extend(path.map(|path| (key.to_owned(), path.clone())));
+    }
+    for (key, path) in [("nat.handover", nat), ("filter.handover", filter)] {
+        files.extend(path.map(|path| (format!("{key}'s .old"), super::handover::kept(path))));
+    }
+    for (n, spec) in config.port.iter().enumerate() {
+        let output = if let PortSpec::Pcap(spec) = spec { spec.output.as_deref() } else { None };
+        for (key, path) in [("output", output), ("tap", spec.tap())] {
+            files.extend(path.map(|path| (format!("port[{n}].{key}"), base.join(path))));
+        }
+    }
+    files
+}
+
+/// The files that it reads, but for those that are named in other files (a filter's tables, a policy's).
+fn read(config: &Config, config_path: &Path, base: &Path) -> Vec<Named> {
+    let mut files = vec![("the configuration".to_owned(), config_path.to_path_buf())];
+    let mut add =
+        |key: &str, path: Option<&PathBuf>| files.extend(path.map(|path| (key.to_owned(), path.clone())));
+    config.table.iter().flat_map(|table| table.path.paths()).for_each(|path| add("table.path", Some(path)));
+    add("updates.path", config.updates.as_ref().map(|updates| &updates.path));
+    if let Some(control) = &config.control {
+        add("control.token_file", control.token_file.as_ref());
+        add("control.certificate", control.certificate.as_ref());
+        add("control.key", control.key.as_ref());
+    }
+    for (n, peer) in config.bgp.iter().flat_map(|bgp| &bgp.peer).enumerate() {
+        add(&format!("bgp.peer[{n}].password_file"), peer.password_file.as_ref());
+        add(&format!("bgp.peer[{n}].ao.key_file"), peer.ao.as_ref().map(|ao| &ao.key_file));
+    }
+    if let Some(gatekeeper) = &config.gatekeeper {
+        add("gatekeeper.key_file", gatekeeper.key_file.as_ref());
+        for (n, program) in gatekeeper.program.iter().enumerate() {
+            add(&format!("gatekeeper.program[{n}].file"), Some(&program.file));
+        }
+    }
+    if let Some(grantor) = &config.grantor {
+        add("grantor.key_file", grantor.key_file.as_ref());
+        add("grantor.policy.file", grantor.policy.file.as_ref().map(|file| base.join(file)).as_ref());
+    }
+    add("switch.flows", config.switch.as_ref().and_then(|switch| switch.flows.as_ref()));
+    add("filter.rules", config.filter.as_ref().and_then(|filter| filter.rules.as_ref()));
+    add("assets.fingerprints", config.assets.as_ref().and_then(|assets| assets.fingerprints.as_ref()));
+    for (n, spec) in config.port.iter().enumerate() {
+        let input = if let PortSpec::Pcap(spec) = spec { spec.input.as_ref() } else { None };
+        add(&format!("port[{n}].input"), input.map(|path| base.join(path)).as_ref());
+    }
+    files
+}
+
 /// Refuses a run that would write over a file that it reads, or write one file twice.
 pub(crate) fn check_files(
     config: &Config,
@@ -168,44 +241,22 @@ pub(crate) fn check_files(
     base: &Path,
     record: Option<&Path>,
 ) -> Result<()> {
-    let mut read = vec![config_path.to_path_buf()];
-    read.extend(config.table.iter().flat_map(|table| table.path.paths()).cloned());
-    read.extend(config.updates.iter().map(|updates| updates.path.clone()));
-    for control in config.control.iter() {
-        read.extend([&control.token_file, &control.certificate, &control.key].into_iter().flatten().cloned());
-    }
-    read.extend(config.grantor.iter().filter_map(|grantor| grantor.key_file.clone()));
-    read.extend(config.switch.iter().filter_map(|switch| switch.flows.clone()));
-    read.extend(config.filter.iter().filter_map(|filter| filter.rules.clone()));
-    read.extend(config.assets.iter().filter_map(|assets| assets.fingerprints.clone()));
-    let mut write: Vec<PathBuf> = record.map(Path::to_path_buf).into_iter().collect();
     if let Some(state) = &config.state {
         super::router::check_state(state)?;
-        write.push(state.path.clone());
     }
-    write.extend(config.nat.iter().filter_map(|nat| nat.handover.clone()));
-    write.extend(config.filter.iter().filter_map(|filter| filter.handover.clone()));
-    for spec in &config.port {
-        if let PortSpec::Pcap(spec) = spec {
-            read.extend(spec.input.iter().map(|path| base.join(path)));
-            write.extend(spec.output.iter().map(|path| base.join(path)));
-        }
-        write.extend(spec.tap().map(|path| base.join(path)));
-    }
-    for (i, path) in write.iter().enumerate() {
-        let identity = identity(path);
-        if let Some(other) = read.iter().find(|other| self::identity(other) == identity) {
-            let (path, other) = (path.display(), other.display());
-            return Err(usage(format!(
-                "{path}: would be written over, and is read as {other}: give another file"
-            )));
-        }
-        if write[..i].iter().any(|other| self::identity(other) == identity) {
-            return Err(usage(format!(
-                "{}: would be written twice: give each output its own file",
-                path.display()
-            )));
-        }
+    let mut all = read(config, config_path, base);
+    let reads = all.len();
+    all.extend(record.map(|path| ("--record".to_owned(), path.to_path_buf())));
+    all.extend(written(config, base));
+    let files: Vec<_> = all.iter().map(|(_, path)| identity(path)).collect();
+    for (at, (key, path)) in all.iter().enumerate().skip(reads) {
+        let Some(before) = files[..at].iter().position(|other| *other == files[at]) else { continue };
+        let (path, other) = (path.display(), &all[before].0);
+        return Err(usage(if before < reads {
+            format!("{path}: would be written over: it is {key}, and is read as {other}: give another file")
+        } else {
+            format!("{path}: would be written twice: it is {key} and {other}: give each its own file")
+        }));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::config::{Config, OTHERS, Role};
 use super::filter::FilterPart;
+use super::handover::{HandoverFile, HandsOver};
 use super::nat::NatPart;
 use super::role::{Opening, Told, Trouble, figures};
 use super::router::Router;
@@ -24,7 +25,7 @@ use tidemill_router::RouterControl;
 /// What is put in.
 pub(super) trait Part: Sized + Send + Sync + 'static {
     /// Its control side, which workers never wait for.
-    type Control: Send;
+    type Control: HandsOver + Send;
     /// What a configuration names and has to be read from a disk.
     type Files;
     /// A configuration that was found right.
@@ -49,6 +50,8 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
         interfaces: &Interfaces,
         domain: &Domain,
     ) -> Result<(Self::Control, String)>;
+    /// The file that its tables are handed over by, if one is named.
+    fn handover(&self) -> Option<&HandoverFile>;
     /// Puts its nodes into the router's graph.
     fn splice(graph: &mut GraphBuilder, control: &Self::Control, router: &RouterControl);
     /// What the section needs of the rest of the configuration.
@@ -57,6 +60,7 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
     fn read(config: &Config, name: &str) -> Result<Self::Files>;
     /// Checks a new configuration against the interfaces that there will be.
     fn prepare(
+        &self,
         control: &Self::Control,
         files: Self::Files,
         config: &Config,
@@ -73,7 +77,7 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
     }
     /// One round of its control side.
     fn poll(control: &mut Self::Control);
-    /// All that it counts: name, number, whether that is so now.
+    /// All that its workers count: name, number, whether that is so now.
     fn figures(control: &Self::Control) -> Vec<(&'static str, u64, bool)>;
     /// Its tables: name, entries, and the room of each worker.
     fn tables(control: &Self::Control) -> Vec<(&'static str, u64, usize)>;
@@ -81,16 +85,6 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
     fn progress(control: &Self::Control) -> String;
     /// Adds the verbs that only it has.
     fn verbs(part: &Arc<Spliced<Self>>, router: &Arc<Router>, registry: &mut Registry);
-
-    /// What goes on beside the packets, until `done`.
-    fn beside<'scope>(
-        _part: &'scope Spliced<Self>,
-        _scope: &'scope Scope<'scope, '_>,
-        _done: &'scope AtomicBool,
-    ) {
-    }
-    /// All workers have stopped.
-    fn end(_part: &Spliced<Self>) {}
 }
 
 /// A part that runs. Who needs the router's control side and the part's takes the router's first, and NAT's before the filter's.
@@ -250,6 +244,13 @@ impl<P: Part> Spliced<P> {
             workers: opening.config.run.workers,
         })
     }
+
+    /// All that it counts, with what became of its handover.
+    pub(super) fn figures(&self) -> Vec<(&'static str, u64, bool)> {
+        let mut figures = P::figures(&lock(&self.control));
+        figures.extend(self.part.handover().into_iter().flat_map(HandoverFile::figures));
+        figures
+    }
 }
 
 impl<P: Part> Runs for Spliced<P> {
@@ -275,7 +276,7 @@ impl<P: Part> Runs for Spliced<P> {
         let files = P::read(config, name)?;
         Ok(Box::new(move |interfaces: &Interfaces| -> Result<Commit<'a>> {
             let mut control = lock(&self.control);
-            let prepared = P::prepare(&control, files, config, name, interfaces)?;
+            let prepared = self.part.prepare(&control, files, config, name, interfaces)?;
             Ok(Box::new(move || {
                 P::commit(&mut control, prepared);
                 drop(one);
@@ -293,9 +294,9 @@ impl<P: Part> Runs for Spliced<P> {
 
     fn verbs(self: Arc<Self>, router: &Arc<Router>, registry: &mut Registry) {
         P::verbs(&self, router, registry);
-        let about = "interfaces that it cannot follow, what will not work since a reload";
+        let about = "interfaces that it cannot follow, what will not work since a reload, its handover";
         registry.event_kind(P::NAME, &format!("What {} has to say: {about}", P::WHO));
-        registry.panel(P::TITLE, move || figures(P::NAME, P::figures(&lock(&self.control)).into_iter()));
+        registry.panel(P::TITLE, move || figures(P::NAME, self.figures().into_iter()));
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -310,11 +311,15 @@ impl<P: Part> Runs for Spliced<P> {
     }
 
     fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
-        P::beside(self, scope, done);
+        if let Some(file) = self.part.handover() {
+            scope.spawn(|| file.watch(&self.control, done));
+        }
     }
 
     fn end(&self) {
-        P::end(self);
+        if let Some(file) = self.part.handover() {
+            file.end(&self.control);
+        }
     }
 
     fn progress(&self) -> String {
@@ -322,7 +327,7 @@ impl<P: Part> Runs for Spliced<P> {
     }
 
     fn tell(&self, told: &mut Told) {
-        let figures = P::figures(&lock(&self.control));
+        let figures = self.figures();
         told.counters(P::NAME, P::NAME, figures.iter().map(|(name, count, _)| (*name, *count)));
     }
 }

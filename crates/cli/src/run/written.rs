@@ -77,28 +77,37 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Has what is in a file stay under another name when the file is written anew. An image of its kind that has the name gives way.
+/// Has what is in a file stay under another name when the file is written anew. An image of its kind that has the name gives way when this one has it, and not before.
 pub(super) fn keep_as(path: &Path, name: &Path, kind: &str) -> io::Result<()> {
-    if name.symlink_metadata().is_ok() {
-        if let Some(what) = foreign(name, kind) {
-            return Err(io::Error::other(what));
-        }
-        std::fs::remove_file(name)?;
+    if let Some(what) = foreign(name, kind) {
+        return Err(io::Error::other(what));
     }
-    std::fs::hard_link(path, name)
+    let Ok((fresh, ())) = make_beside(path, |fresh| std::fs::hard_link(path, fresh)) else {
+        // Not every file system has links, and not every file may be linked to.
+        return replace(name, &read_image(path)?);
+    };
+    let kept = std::fs::rename(&fresh, name);
+    // It is there yet if the file has that name already, too: then nothing was renamed.
+    let _ = std::fs::remove_file(&fresh);
+    kept
 }
 
 /// Makes a file beside this one, of a name that nobody has: no file that is there is opened, and no link followed.
 fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    make_beside(path, |fresh| File::options().write(true).create_new(true).mode(0o600).open(fresh))
+}
+
+/// Makes something beside this file, of a name that nobody has; `make` fails where somebody does.
+fn make_beside<T>(path: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
     let mut number = 0_u64;
     loop {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}-{number}.new", std::process::id()));
         let fresh = path.with_file_name(name);
-        match File::options().write(true).create_new(true).mode(0o600).open(&fresh) {
+        match make(&fresh) {
             // Left by one that was killed while it wrote, or somebody else's.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-            made => return made.map(|file| (fresh, file)),
+            made => return made.map(|made| (fresh, made)),
         }
     }
 }
@@ -258,7 +267,26 @@ mod tests {
             let both = [&path, &old].map(|path| std::fs::read(path).unwrap());
             assert_eq!(both, [image(9), image(number)]);
         }
+        // Who was killed between the two finds both names of one file.
+        let names = || {
+            let names = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = names.collect();
+            names.sort();
+            names
+        };
+        for _ in 0..2 {
+            keep_as(&path, &old, "nat-sessions").unwrap();
+            assert_eq!(
+                (std::fs::read(&old).unwrap(), names()),
+                (image(9), vec!["state".into(), "state.old".into()])
+            );
+        }
+        // What cannot be kept takes nothing's place.
+        std::fs::remove_file(&path).unwrap();
+        assert!(keep_as(&path, &old, "nat-sessions").is_err());
+        assert_eq!((std::fs::read(&old).unwrap(), names()), (image(9), vec!["state.old".into()]));
         // Nobody else's file gives way.
+        replace(&path, &image(9)).unwrap();
         std::fs::write(&old, "theirs").unwrap();
         let said = keep_as(&path, &old, "nat-sessions").unwrap_err().to_string();
         assert!(said.starts_with("is there already"), "{said}");

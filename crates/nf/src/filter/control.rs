@@ -295,33 +295,23 @@ fn read_text(path: &Path, most: u64) -> Result<String, FilterError> {
     })
 }
 
-/// Whether two paths lead to one file that is there.
-fn is_same(one: &Path, other: &Path) -> bool {
-    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
-}
-
 fn path_of(section: &FilterSection) -> PathBuf {
     section.rules.clone().unwrap_or_default()
 }
 
-/// A rule file with its sets. None of the files that it names may be the one that is written for `handover`: an empty list is taken for one of those.
-fn read_files(path: &Path, handover: Option<&Path>) -> Result<(Ruleset, Vec<Arc<AddressSet>>), FilterError> {
-    let wrong = |error| FilterError::Rules { file: shown(path), error };
+/// A rule file as it is, without those that it names.
+fn read_file(path: &Path) -> Result<Ruleset, FilterError> {
     let text = read_text(path, MOST_BYTES as u64)?;
-    let mut file = read_rules(&text).map_err(wrong)?;
-    if handover.is_some_and(|handover| is_same(handover, path)) {
-        let what = format!("{}: the rules are read from that: name another file", shown(path));
-        return Err(FilterError::Config { key: "handover", what });
-    }
+    read_rules(&text).map_err(|error| FilterError::Rules { file: shown(path), error })
+}
+
+/// A rule file with its sets.
+fn read_files(path: &Path) -> Result<(Ruleset, Vec<Arc<AddressSet>>), FilterError> {
+    let wrong = |error| FilterError::Rules { file: shown(path), error };
+    let mut file = read_file(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let named = |name: &str, place: Place, most: u64| {
         let path = folder.join(name);
-        if handover.is_some_and(|handover| is_same(handover, &path)) {
-            let file = shown(&path);
-            return Err(wrong(place.error(format!(
-                "{file}: is written over as `filter.handover`: name another one here or there"
-            ))));
-        }
         let text = read_text(&path, most).map_err(|error| match error {
             // Who names it is to blame.
             FilterError::File { file, error } => wrong(place.error(format!("{file}: {error}"))),
@@ -366,6 +356,17 @@ fn named(path: PathBuf, file: &Ruleset) -> impl Iterator<Item = PathBuf> + '_ {
 }
 
 impl FilterFiles {
+    /// The files that would be read: of these the rule file alone is.
+    ///
+    /// # Errors
+    /// Which key is wrong, or which place of the rule file.
+    pub fn names(section: &FilterSection) -> Result<Vec<PathBuf>, FilterError> {
+        settings::check(section)?;
+        let path = path_of(section);
+        let file = read_file(&path)?;
+        Ok(named(path, &file).collect())
+    }
+
     /// The files that were read.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
         named(self.path.clone(), &self.file)
@@ -378,7 +379,7 @@ impl FilterFiles {
     pub fn read(section: &FilterSection) -> Result<Self, FilterError> {
         let (_, times) = settings::check(section)?;
         let path = path_of(section);
-        let (file, sets) = read_files(&path, section.handover.as_deref())?;
+        let (file, sets) = read_files(&path)?;
         Ok(FilterFiles { section: section.clone(), times, path, file, sets })
     }
 }
@@ -444,7 +445,7 @@ impl FilterControl {
     ) -> Result<Self, FilterError> {
         let (plan, times) = settings::check(section)?;
         let path = path_of(section);
-        let (file, sets) = read_files(&path, section.handover.as_deref())?;
+        let (file, sets) = read_files(&path)?;
         let around = Surroundings { interfaces, workers, domain };
         let rules = make(section, times, (&file, &sets), &path, &around, 1)?;
         let log = Arc::new(ArrayQueue::new(LOG_ROOM));
@@ -466,11 +467,6 @@ impl FilterControl {
     /// The configuration that holds.
     pub fn section(&self) -> &FilterSection {
         &self.section
-    }
-
-    /// The rule file, and those of its tables and lists.
-    pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        named(path_of(&self.section), &self.file)
     }
 
     /// What the configuration says that may not be meant.

@@ -1,7 +1,7 @@
 //! The nodes `filter4` and `filter6`: behind the lookup of a route, where both interfaces of a packet are known, and before anything is done for it: before
 //! a neighbor is asked for, and before its sender is told that no route leads on. Outputs: `forward`, `neighbor`, `error`.
 //!
-//! What no route leads on comes by way of `filter4-lost` and `filter6-lost`, which say so; it is judged on its way in. A packet that waits for its neighbor's address
+//! What no route leads on comes by way of `filter4-lost` and `filter6-lost`, which say so, and by which interface it comes in; it is judged on its way in. A packet that waits for its neighbor's address
 //! is looked up again, and is not judged again for that.
 //!
 //! Where NAT is in the graph, too, packets have their inside addresses here. Hairpins are judged twice, as both ends see them: by way of `filter4-turn` and `filter6-turn`, on their way to the pool, as if
@@ -38,10 +38,11 @@ const NEIGHBOR: u8 = 1;
 const ERROR: u8 = 2;
 const TURN: u8 = 3;
 
-/// The label of what no route leads on; why not is in its `hash` then. No next hop has it: tables of routes are not that large.
-const LOST: u32 = u32::MAX;
+/// The first label of what no route leads on: its lower half says by which interface that comes. Why no route does is in its `hash` then, where NAT's note was. No next hop has such a label: tables of
+/// routes are not that large.
+const LOST: u32 = 0xffff_0000;
 /// The label of a hairpin on its way to the pool, which is not looked up yet.
-const TURNING: u32 = u32::MAX - 1;
+const TURNING: u32 = LOST - 1;
 
 /// Whether its label is a next hop's.
 fn has_hop(packet: &Packet) -> bool {
@@ -78,15 +79,19 @@ pub(crate) struct Judge<A, const W: usize> {
     shown_ns: u64,
 }
 
+/// By which interface a packet comes: a hairpin that comes back from the pool by one outside.
+fn comes_by(packet: &Packet, beside_nat: bool) -> u16 {
+    if beside_nat && has_turned(packet) { noted_outside(packet) } else { packet.port }
+}
+
 /// A packet's interfaces.
 fn ways(packet: &Packet, hops: &NextHops, beside_nat: bool) -> Ways {
     let to = match packet.label {
-        LOST => return Ways { from: packet.port, to: NOWHERE },
+        LOST.. => return Ways { from: packet.label as u16, to: NOWHERE },
         TURNING => noted_outside(packet),
         label => hops.get(label).interface,
     };
-    let from = if beside_nat && has_turned(packet) { noted_outside(packet) } else { packet.port };
-    Ways { from, to }
+    Ways { from: comes_by(packet, beside_nat), to }
 }
 
 /// Its bytes from the IP header on.
@@ -97,7 +102,7 @@ fn ip(packet: &Packet) -> &[u8] {
 /// Lets a packet go on that may: by which output, if its next hop is there. Where it waits for an address it notes by which interface it was judged.
 fn onward(packet: &mut Packet, hop: &Adjacency) -> Option<u8> {
     match packet.label {
-        LOST => {
+        LOST.. => {
             packet.label = packet.hash;
             return Some(ERROR);
         }
@@ -115,15 +120,19 @@ fn onward(packet: &mut Packet, hop: &Adjacency) -> Option<u8> {
 }
 
 /// See the [module](self): says of packets that no route leads on that they are such.
-pub(crate) struct Lost;
+pub(crate) struct Lost {
+    pub(crate) beside_nat: bool,
+}
 
 /// Its output.
 pub(crate) const LOST_OUTPUTS: [&str; 1] = ["filter"];
 
 impl Node for Lost {
     fn process(&mut self, _: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        let beside_nat = self.beside_nat;
         each(burst, verdicts, |packet| {
-            (packet.hash, packet.label) = (packet.label, LOST);
+            let lost = LOST | u32::from(comes_by(packet, beside_nat));
+            (packet.hash, packet.label) = (packet.label, lost);
             Verdict::Next(0)
         });
     }

@@ -46,8 +46,8 @@ pub fn splice(graph: &mut GraphBuilder, control: &FilterControl, host: Host) {
         let error = graph.leads(&forward, "error").unwrap_or(errors).to_owned();
         graph.edge(filter, "error", &error);
         // Who is not let in is told nothing, whether or not there is a route.
-        let lost = format!("{filter}-lost");
-        graph.node(&lost, LOST_OUTPUTS, |_| Box::new(Lost));
+        let (lost, beside_nat) = (format!("{filter}-lost"), nat.is_some());
+        graph.node(&lost, LOST_OUTPUTS, move |_| Box::new(Lost { beside_nat }));
         graph.edge(&lookup, "error", &lost).edge(&lost, LOST_OUTPUTS[0], filter);
         if let Some(nat) = nat {
             let turn = format!("{filter}-turn");

@@ -24,32 +24,19 @@ fn only_files_are_read_and_no_more_than_a_bound_of_them() {
     assert!(error(path).ends_with(": longer than 16777216 bytes"));
 }
 
-/// An empty list would be taken for an image that was lost.
+/// Whoever writes files asks before he does.
 #[test]
-fn no_list_is_the_file_that_is_written_for_handover() {
-    use tidemill_ip::{Interface, Interfaces};
-    use tidemill_nf::filter::{FilterControl, FilterSection};
-    let interfaces = Interfaces::new(vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")], 2);
-    let domain = tidemill_lookup::qsbr::Domain::new();
+fn the_names_of_files_are_told_by_the_rules_alone() {
+    use tidemill_nf::filter::{FilterFiles, FilterSection};
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    std::fs::write(at("rules"), "pass all\ntable <bad> persist file \"bad.txt\"\n").unwrap();
-    std::fs::write(at("bad.txt"), "").unwrap();
-    let made = |handover: &str| {
-        let section = FilterSection {
-            rules: Some(at("rules")),
-            handover: Some(at(handover)),
-            ..FilterSection::default()
-        };
-        FilterControl::new(&section, &interfaces, 1, &domain).map(|_| ())
-    };
-    made("connections").unwrap();
-    let said = made("./bad.txt").unwrap_err().to_string();
-    assert!(said.contains("line 2, column 26: "), "{said}");
-    assert!(
-        said.ends_with("bad.txt: is written over as `filter.handover`: name another one here or there"),
-        "{said}"
-    );
+    let rules = "table <bad> file \"bad.txt\" file \"/nowhere/worse\"\nload \"acl\" format classbench block\npass all\n";
+    std::fs::write(at("rules"), rules).unwrap();
+    let section = FilterSection { rules: Some(at("rules")), ..FilterSection::default() };
+    let names = FilterFiles::names(&section).unwrap();
+    assert_eq!(names, [at("rules"), at("bad.txt"), "/nowhere/worse".into(), at("acl")]);
+    let section = FilterSection { rules: Some(at("none")), ..FilterSection::default() };
+    assert!(FilterFiles::names(&section).unwrap_err().to_string().contains("/none: No such file"));
 }
 
 /// What a loss of power leaves of a table's file is told by a line, whatever its size.

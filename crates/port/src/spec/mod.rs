@@ -181,15 +181,17 @@ impl PortSpec {
         }
     }
 
-    /// Receives `packets` at most, or what was said before if that is less. A device gives what comes: it has no limit.
-    pub fn limit(&mut self, packets: u64) {
+    /// Receives `packets` at most, all queues together, or what was said before if that is less. Returns false for a device, which gives what comes: it has no limit.
+    #[must_use]
+    pub fn limit(&mut self, packets: u64) -> bool {
         let limit = match self {
             PortSpec::Pcap(spec) => &mut spec.limit,
             PortSpec::Null(spec) => &mut spec.packets,
             PortSpec::Generator(spec) => &mut spec.packets,
-            PortSpec::AfPacket(_) | PortSpec::AfXdp(_) | PortSpec::Dpdk(_) => return,
+            PortSpec::AfPacket(_) | PortSpec::AfXdp(_) | PortSpec::Dpdk(_) => return false,
         };
         *limit = Some(limit.map_or(packets, |n| n.min(packets)));
+        true
     }
 
     /// Receives every frame that there is, whomever it is for, as a bridge has to.

@@ -44,8 +44,7 @@ pub(super) fn register(role: &Arc<Filter>, router: &Arc<Router>, registry: &mut 
     registry.get(path::LOG, "The last packets that were logged", move |_: &Request| Ok(log(&to, &around)));
     let to = role.clone();
     registry.get(path::COUNTERS, "All that the filter counts", move |_: &Request| {
-        let counters = lock(&to.control).counters();
-        let counters = counters.iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        let counters = to.figures().into_iter().map(|(name, count, _)| (name.to_owned(), count)).collect();
         Ok(filter::Counters { counters })
     });
 }

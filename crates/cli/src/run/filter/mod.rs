@@ -7,13 +7,12 @@ use super::handover::{HandoverFile, HandsOver};
 use super::role::Opening;
 use super::router::Router;
 use super::service::{checked_room, lock};
+use super::setup::{Named, identity, written};
 use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
@@ -30,6 +29,8 @@ type Filter = Spliced<FilterPart>;
 /// What it has beside its control side.
 pub(super) struct FilterPart {
     handover: Option<HandoverFile>,
+    /// What this run writes.
+    written: Vec<Named>,
 }
 
 impl Filter {
@@ -37,27 +38,34 @@ impl Filter {
     fn load(&self, router: &Router, section: &FilterSection) -> Result<u32, String> {
         let said = |error: FilterError| error.to_string();
         let files = FilterFiles::read(section).map_err(said)?;
-        check_state(router.state_path(), files.files())?;
+        check_read(&self.part.written, files.files())?;
         let taken =
             router.with_control(|control| lock(&self.control).take(files, &control.settings().interfaces));
         taken.map_err(said)
     }
 }
 
-fn state_path(config: &Config) -> Option<&Path> {
-    config.state.as_ref().map(|state| state.path.as_path())
+/// Refuses files that something else writes: a capture begins with emptying its own, and an empty one is taken for an image that was lost.
+fn check_read(written: &[Named], read: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
+    let written: Vec<_> = written.iter().map(|(key, path)| (key, identity(path))).collect();
+    read.into_iter().try_for_each(|file| {
+        let this = identity(&file);
+        match written.iter().find(|(_, other)| *other == this) {
+            Some((key, _)) => Err(format!(
+                "{key}: {}: the filter reads its rules, or a table, from that: name another one",
+                file.display()
+            )),
+            None => Ok(()),
+        }
+    })
 }
 
-/// Refuses a state file that rules or a table are read from: an empty one is taken for an image that was lost.
-fn check_state(state: Option<&Path>, mut files: impl Iterator<Item = PathBuf>) -> Result<(), String> {
-    let Some(state) = state.and_then(|state| state.canonicalize().ok()) else { return Ok(()) };
-    match files.find(|file| file.canonicalize().is_ok_and(|file| file == state)) {
-        Some(file) => Err(format!(
-            "state.path: {}: the filter reads its rules, or a table, from that: name another one",
-            file.display()
-        )),
-        None => Ok(()),
-    }
+/// The same of a configuration, before anything is written. Of the files that its rules name nothing is read; nor are rules that come by a pipe, which says them once.
+pub(super) fn check_files(config: &Config, folder: &Path, name: &str) -> Result<()> {
+    let is_there = |section: &&FilterSection| section.rules.as_deref().is_some_and(Path::is_file);
+    let Some(section) = config.filter.as_ref().filter(is_there) else { return Ok(()) };
+    let read = FilterFiles::names(section).map_err(|error| mistake(name, &error))?;
+    check_read(&written(config, folder), read).map_err(|error| mistake(name, &error))
 }
 
 fn remark(name: &str, filter: &FilterControl) {
@@ -65,7 +73,7 @@ fn remark(name: &str, filter: &FilterControl) {
 }
 
 impl HandsOver for FilterControl {
-    const KEY: &'static str = "filter.handover";
+    const SECTION: &'static str = "filter";
     const WHAT: &'static str = "connections";
     const KIND: &'static str = KIND;
     type Exporter = Exporter;
@@ -101,7 +109,7 @@ impl Part for FilterPart {
         is_recorded: bool,
         interfaces: &Interfaces,
     ) -> Result<(Self, FilterControl)> {
-        let Opening { config, name, domain, .. } = *opening;
+        let Opening { config, name, base, domain, .. } = *opening;
         let (section, workers) = (config.filter.clone().unwrap_or_default(), config.run.workers);
         // What follows a capture gives the same output every time.
         let made = match super::setup::is_repeatable(config) {
@@ -109,11 +117,10 @@ impl Part for FilterPart {
             false => FilterControl::new(&section, interfaces, workers, domain),
         };
         let mut filter = made.map_err(|error| mistake(name, &error))?;
-        check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
         remark(name, &filter);
         let (path, every_s) = (section.handover.as_ref(), section.handover_s);
         let handover = HandoverFile::open(opening, is_recorded, path, every_s, &mut filter);
-        Ok((FilterPart { handover }, filter))
+        Ok((FilterPart { handover, written: written(config, base) }, filter))
     }
 
     fn check(
@@ -129,7 +136,6 @@ impl Part for FilterPart {
         section.half_open = section.half_open.min(section.states);
         let filter =
             FilterControl::new(&section, interfaces, 1, domain).map_err(|error| mistake(name, &error))?;
-        check_state(state_path(config), filter.files()).map_err(|error| mistake(name, &error))?;
         remark(name, &filter);
         let sets = filter.set_list();
         let addresses: usize = sets.iter().map(|set| set.v4 + set.v6).sum();
@@ -147,6 +153,10 @@ impl Part for FilterPart {
         tidemill_nf::filter::splice(graph, control, Host { hops4, hops6 });
     }
 
+    fn handover(&self) -> Option<&HandoverFile> {
+        self.handover.as_ref()
+    }
+
     fn check_section(config: &Config, name: &str) -> Result<()> {
         let Some(section) = &config.filter else {
             return Err(usage(format!("{name}: filter: is missing: name the file of rules in [filter]")));
@@ -161,13 +171,14 @@ impl Part for FilterPart {
     }
 
     fn prepare(
+        &self,
         control: &FilterControl,
         files: FilterFiles,
-        config: &Config,
+        _config: &Config,
         name: &str,
         interfaces: &Interfaces,
     ) -> Result<Prepared> {
-        check_state(state_path(config), files.files()).map_err(|error| mistake(name, &error))?;
+        check_read(&self.written, files.files()).map_err(|error| mistake(name, &error))?;
         control.prepare(files, interfaces).map_err(|error| mistake(name, &error))
     }
 
@@ -211,17 +222,5 @@ impl Part for FilterPart {
 
     fn verbs(filter: &Arc<Filter>, router: &Arc<Router>, registry: &mut Registry) {
         api::register(filter, router, registry);
-    }
-
-    fn beside<'scope>(filter: &'scope Filter, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
-        if let Some(file) = &filter.part.handover {
-            scope.spawn(|| file.watch(&filter.control, done));
-        }
-    }
-
-    fn end(filter: &Filter) {
-        if let Some(file) = &filter.part.handover {
-            file.end(&filter.control);
-        }
     }
 }

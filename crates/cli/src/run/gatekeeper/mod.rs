@@ -249,10 +249,7 @@ impl Role for Gatekeeper {
                 let prepared = gate.prepare(&section, interfaces).map_err(|error| mistake(name, &error))?;
                 Ok((gate, prepared))
             },
-            |(mut gate, prepared)| {
-                let what = "the router goes by the new configuration, the gate by the old one";
-                gate.commit(prepared).err().map(|error| format!("{what}: {error}")).into_iter().collect()
-            },
+            |(mut gate, prepared)| gate.commit(prepared).map_err(|error| mistake(name, &error)),
         )?;
         self.follow_interfaces();
         remark(name, &lock(&self.gate));

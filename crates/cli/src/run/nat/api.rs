@@ -29,8 +29,7 @@ pub(super) fn register(role: &Arc<Nat>, registry: &mut Registry) {
     registry.takes::<nat::ExplainQuery>();
     let to = role.clone();
     registry.get(path::COUNTERS, "All that the NAT counts", move |_: &Request| {
-        let counters = lock(&to.control).counters();
-        let counters = counters.iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        let counters = to.figures().into_iter().map(|(name, count, _)| (name.to_owned(), count)).collect();
         Ok(nat::Counters { counters })
     });
 }

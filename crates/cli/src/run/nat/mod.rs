@@ -10,8 +10,6 @@ use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
 use anyhow::Result;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
@@ -41,7 +39,7 @@ fn remark(config: &Config, name: &str, nat: &NatControl, interfaces: &Interfaces
 }
 
 impl HandsOver for NatControl {
-    const KEY: &'static str = "nat.handover";
+    const SECTION: &'static str = "nat";
     const WHAT: &'static str = "sessions";
     const KIND: &'static str = KIND;
     type Exporter = Exporter;
@@ -107,6 +105,10 @@ impl Part for NatPart {
         tidemill_nf::nat::splice(graph, control, Host { hops4, hops6 });
     }
 
+    fn handover(&self) -> Option<&HandoverFile> {
+        self.handover.as_ref()
+    }
+
     fn check_section(config: &Config, name: &str) -> Result<()> {
         let Some(section) = &config.nat else {
             return Err(usage(format!(
@@ -123,6 +125,7 @@ impl Part for NatPart {
     }
 
     fn prepare(
+        &self,
         control: &NatControl,
         (): (),
         config: &Config,
@@ -171,17 +174,5 @@ impl Part for NatPart {
 
     fn verbs(nat: &Arc<Nat>, _router: &Arc<Router>, registry: &mut Registry) {
         api::register(nat, registry);
-    }
-
-    fn beside<'scope>(nat: &'scope Nat, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
-        if let Some(file) = &nat.part.handover {
-            scope.spawn(|| file.watch(&nat.control, done));
-        }
-    }
-
-    fn end(nat: &Nat) {
-        if let Some(file) = &nat.part.handover {
-            file.end(&nat.control);
-        }
     }
 }

@@ -11,6 +11,7 @@ mod state;
 mod tests;
 
 use super::config::Config;
+use super::filter;
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::rules::Rules;
 use super::service::{lock, now_ns, unchanged};
@@ -49,7 +50,7 @@ use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::flowspec::{FlowspecControl, Host as FlowspecHost};
 use tidemill_port::Left;
 use tidemill_router::state::Resumed;
-use tidemill_router::{LookupStats, RouterControl, RouterError};
+use tidemill_router::{LookupStats, RouterControl};
 
 /// A router that runs. Who needs several locks takes `feeds` first, then `control`, then `flowspec` or the parts'.
 pub(super) struct Router {
@@ -88,6 +89,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
 pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8>)> {
     let Opening { config, name, places, domain, .. } = *opening;
     spliced::check_sections(config, name)?;
+    filter::check_files(config, opening.base, name)?;
     if opening.record && config.state.is_some() {
         return Err(usage("--record: a record begins with the table's files: leave [state] out"));
     }
@@ -180,6 +182,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 /// The same: the control side, its domain, and what to say of it.
 pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterControl, Domain, String)> {
     spliced::check_sections(config, name)?;
+    filter::check_files(config, Path::new(name).parent().unwrap_or(Path::new("")), name)?;
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let below = offload::check(config, name)?;
     let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
@@ -253,11 +256,6 @@ impl Router {
         work(&mut lock(&self.control))
     }
 
-    /// The file that its state is written to, if there is one.
-    pub(super) fn state_path(&self) -> Option<&Path> {
-        self.state.as_ref().map(StateFile::path)
-    }
-
     /// Its graph with its parts, before anything else is put in.
     pub(super) fn base(&self, control: &RouterControl) -> GraphBuilder {
         let mut graph = tidemill_router::graph(control);
@@ -285,12 +283,12 @@ impl Router {
     }
 
     /// Takes a new configuration, with its parts, and what a role beside takes with it: all of that is checked before anything changes. `prepare` sees the interfaces
-    /// that there will be; what it gives is taken over by `commit`, when the router has changed.
+    /// that there will be; what it gives is taken over by `commit`, or all of it is refused. The router is the last: what it lets in is what all others know of already.
     pub(super) fn reload_with<P>(
         &self,
         (name, old, new, text): (&str, &Config, &Config, &str),
         prepare: impl FnOnce(&Interfaces) -> Result<P>,
-        commit: impl FnOnce(P) -> LeftOver,
+        commit: impl FnOnce(P) -> Result<()>,
     ) -> Result<LeftOver> {
         unchanged(name, &new.fixed_routing(old))?;
         match (&new.bgp, &old.bgp) {
@@ -304,7 +302,7 @@ impl Router {
         unchanged(name, &[("nat", nat == nat_before), ("filter", filter == filter_before)])?;
         let reads: Vec<_> = self.parts.iter().map(|part| part.read(new, name)).collect::<Result<_>>()?;
         let before = self.remarks();
-        let (left_out, mut left) = {
+        let left_out = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
             let ours = control.prepare(&new.router()).map_err(wrong)?;
@@ -314,21 +312,19 @@ impl Router {
             let theirs = prepare(ours.interfaces())?;
             let parts: Vec<Commit<'_>> =
                 reads.into_iter().map(|read| read(ours.interfaces())).collect::<Result<_>>()?;
-            // All but some routes has been taken then.
-            let left_out = match control.commit(now_ns(), ours) {
-                Err(error @ RouterError::Refused { .. }) => Some(error),
-                other => other.map(|()| None).map_err(wrong)?,
-            };
+            commit(theirs)?;
             parts.into_iter().for_each(|commit| commit());
-            (left_out, commit(theirs))
+            // All but some routes has been taken then.
+            control.commit(now_ns(), ours).err()
         };
         self.tell_parts();
         for ((part, now), before) in self.parts.iter().zip(self.remarks()).zip(before) {
             let fresh = now.iter().filter(|remark| !before.contains(remark));
             fresh.for_each(|remark| part.note(&format!("warning: {name}: {remark}")));
         }
+        let mut left = LeftOver::new();
         if let Some(error) = left_out {
-            left.insert(0, error.to_string());
+            left.push(error.to_string());
             self.trouble.complain("reload", &error.into());
         }
         self.tell_rules();
@@ -392,7 +388,7 @@ impl Role for Router {
     }
 
     fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
-        self.reload_with((name, old, new, text), |_| Ok(()), |()| LeftOver::new())
+        self.reload_with((name, old, new, text), |_| Ok(()), |()| Ok(()))
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {

@@ -1,12 +1,22 @@
-//! Flow specifications that redirect, in a whole router: into a VRF, by way of an address; and what becomes of packets that wait meanwhile.
+//! Flow specifications that redirect, in a whole router: into a VRF, by way of an address; and what becomes of packets that wait meanwhile. And who is told first of a reload.
 
+use super::{Commit, Config, Interfaces, Opening, Registry, Router, Runs, Scope, Table, Told};
+use crate::run::setup::places;
+use crate::run::spliced::Prepare;
+use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use tidemill_bgp::flowspec::read_all;
 use tidemill_bgp::{Actions, FlowSpec, Redirect, RouteTarget};
 use tidemill_burst::Memory;
 use tidemill_feed::bgp::{Cursor, Family};
 use tidemill_graph::{Clock, Engine, GraphBuilder, Limits, Options};
+use tidemill_ip::NextHops;
+use tidemill_lookup::numa::Topology;
+use tidemill_lookup::publish::View;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::flowspec::{FlowspecControl, Look, Places};
 use tidemill_nf::nat::{self, NatControl, NatSection};
@@ -301,4 +311,90 @@ fn an_address_gets_what_is_redirected_to_it() {
     assert_eq!(ran.drops, "neighbor-unresolved=1", "the first packet");
     assert_eq!(ran.to(WAN, 7), 1, "the second");
     assert_eq!(ran.to(WAN, 9), 2, "what comes back by the same link, and what comes by one that is spared");
+}
+
+/// A part that writes down when it is told of a configuration: at which generation of the router's next hops.
+struct Noting {
+    refuses: AtomicBool,
+    hops: View<NextHops>,
+    told: Mutex<Vec<(&'static str, u64)>>,
+}
+
+impl Noting {
+    fn write_down(&self, whom: &'static str) {
+        self.told.lock().unwrap().push((whom, self.hops.generation()));
+    }
+}
+
+impl Runs for Noting {
+    fn splice(&self, _graph: &mut GraphBuilder, _router: &RouterControl) {}
+    fn follow(&self, _router: &RouterControl) {}
+    fn poll(&self) {}
+    fn read<'a>(&'a self, _config: &'a Config, _name: &'a str) -> Result<Prepare<'a>> {
+        Ok(Box::new(move |_: &Interfaces| -> Result<Commit<'a>> {
+            if self.refuses.load(Ordering::Relaxed) {
+                bail!("refused");
+            }
+            Ok(Box::new(move || self.write_down("part")))
+        }))
+    }
+    fn remarks(&self, _router: &RouterControl) -> Vec<String> {
+        Vec::new()
+    }
+    fn note(&self, _line: &str) {}
+    fn verbs(self: Arc<Self>, _router: &Arc<Router>, _registry: &mut Registry) {}
+    fn tables(&self) -> Vec<Table> {
+        Vec::new()
+    }
+    fn beside<'scope>(&'scope self, _scope: &'scope Scope<'scope, '_>, _done: &'scope AtomicBool) {}
+    fn end(&self) {}
+    fn progress(&self) -> String {
+        String::new()
+    }
+    fn tell(&self, _told: &mut Told) {}
+}
+
+/// What a reload adds is let in when a role beside, NAT and the filter know of it; and where one of them refuses it, nobody has changed.
+#[test]
+fn the_router_is_the_last_that_a_reload_tells() {
+    let text = "version = 1\nrole = \"router\"\n[[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n";
+    let more =
+        format!("{text}[[route]]\nprefix = \"20.0.0.0/8\"\nport = \"b\"\nmac = \"02:00:00:00:00:09\"\n");
+    let [config, new] = [text, more.as_str()].map(|text| Config::parse(text, "test").unwrap());
+    let (places, domain) = (places(&config, &Topology::default(), "test").unwrap(), Domain::new());
+    let opening = Opening {
+        config: &config,
+        text,
+        name: "test",
+        base: Path::new(""),
+        places: &places,
+        domain: &domain,
+        record: false,
+        trouble: Arc::default(),
+    };
+    let (mut router, _ports, _) = super::make(&opening).unwrap();
+    let hops = router.with_control(|control| control.ways4()(0).1);
+    let part =
+        Arc::new(Noting { refuses: AtomicBool::new(true), hops: hops.clone(), told: Mutex::default() });
+    Arc::get_mut(&mut router).unwrap().parts.push(part.clone());
+    let reload = |commits: Result<()>| {
+        router.reload_with(
+            ("test", &config, &new, &more),
+            |_| Ok(()),
+            |()| {
+                part.write_down("role");
+                commits
+            },
+        )
+    };
+    let told = || std::mem::take(&mut *part.told.lock().unwrap());
+    let before = hops.generation();
+    assert!(reload(Ok(())).is_err());
+    assert_eq!((told(), hops.generation()), (vec![], before));
+    part.refuses.store(false, Ordering::Relaxed);
+    assert!(reload(Err(anyhow::anyhow!("has no room"))).is_err());
+    assert_eq!((told(), hops.generation()), (vec![("role", before)], before));
+    assert!(reload(Ok(())).unwrap().is_empty());
+    assert_eq!(told(), [("role", before), ("part", before)]);
+    assert!(hops.generation() > before);
 }
