@@ -33,13 +33,22 @@ struct Retired<T> {
     value: NonNull<T>,
 }
 
+impl<T> Drop for Retired<T> {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from `Box::into_raw` in `new` or `publish`, and this is its only owner. The value was unlinked before epoch
+        // `since`. We are dropped by `collect` and by the domain that we were left to, both of which do so once every reader has
+        // been quiescent or offline since then, so that nobody sees it.
+        drop(unsafe { Box::from_raw(self.value.as_ptr()) });
+    }
+}
+
 // SAFETY: it is the owner of a `T`, and is only ever used to drop it.
 unsafe impl<T: Send> Send for Retired<T> {}
 // SAFETY: `&Retired` gives access to nothing.
 unsafe impl<T> Sync for Retired<T> {}
 
 /// The writing side of a published value.
-pub struct Publisher<T: Send + Sync> {
+pub struct Publisher<T: Send + Sync + 'static> {
     root: Arc<Root<T>>,
     retired: VecDeque<Retired<T>>,
 }
@@ -58,7 +67,7 @@ impl<T: Send + Sync> Clone for View<T> {
     }
 }
 
-impl<T: Send + Sync> Publisher<T> {
+impl<T: Send + Sync + 'static> Publisher<T> {
     /// Publishes `value` as generation 1.
     pub fn new(domain: &Domain, value: T) -> Self {
         let root = Root {
@@ -105,10 +114,7 @@ impl<T: Send + Sync> Publisher<T> {
     pub fn collect(&mut self) -> usize {
         let domain = &self.root.domain;
         while let Some(oldest) = self.retired.pop_front_if(|oldest| domain.passed(oldest.since)) {
-            // SAFETY: the pointer came from `Box::into_raw` in `new` or `publish`. The value was unlinked before epoch
-            // `since` and every reader has been quiescent or offline since then, so nobody sees it; it has just
-            // left the queue, so nobody drops it again.
-            drop(unsafe { Box::from_raw(oldest.value.as_ptr()) });
+            drop(oldest);
         }
         self.retired.len()
     }
@@ -144,11 +150,12 @@ impl<T: Send + Sync> Publisher<T> {
     }
 }
 
-impl<T: Send + Sync> Drop for Publisher<T> {
+impl<T: Send + Sync + 'static> Drop for Publisher<T> {
     fn drop(&mut self) {
-        // Values still awaiting their grace period are leaked rather than freed under a reader, and rather than
-        // blocking shutdown for a worker that hangs.
+        // What still waits is the domain's to free: not under a reader, and we do not wait for a worker that hangs.
         self.collect();
+        let domain = &self.root.domain;
+        self.retired.drain(..).for_each(|retired| domain.leave(retired.since, Box::new(retired)));
     }
 }
 
@@ -218,5 +225,21 @@ mod tests {
         assert_eq!(publisher.generation(), values + 1);
         drop(publisher);
         assert_eq!(drops.load(Ordering::SeqCst), values as usize + 1);
+    }
+
+    #[test]
+    fn what_a_reader_may_still_see_outlives_its_publisher_and_is_freed_behind_it() {
+        let (domain, drops) = (Domain::new(), Arc::new(AtomicUsize::new(0)));
+        let mut publisher = Publisher::new(&domain, Counted(1, 1, drops.clone()));
+        let (view, mut reader) = (publisher.view(), domain.register());
+        let value = view.get(&reader);
+        publisher.publish(Counted(2, 2, drops.clone()));
+        drop(publisher);
+        assert_eq!((value.0, drops.load(Ordering::SeqCst)), (1, 0));
+        reader.quiescent();
+        domain.advance();
+        assert_eq!(drops.load(Ordering::SeqCst), 1);
+        drop(view);
+        assert_eq!(drops.load(Ordering::SeqCst), 2);
     }
 }

@@ -4,7 +4,10 @@
 //! [`Reader::quiescent`]: one load and one store to its own cache line, no read-modify-write, no fence instruction on
 //! x86. The control side retires what it replaced, asks for a new epoch with [`Domain::advance`], and frees once
 //! [`Domain::passed`] says that every worker that was awake has since reported. A worker about to sleep goes
-//! [`Reader::offline`], so that nobody waits for it.
+//! [`Reader::offline`], so that nobody waits for it, and comes back by [`Reader::online`].
+//!
+//! Who goes before what it replaced may be freed leaves it to the domain, which frees it as soon as it may: at a later
+//! [`Domain::advance`], or when a reader goes.
 //!
 //! ```text
 //! writer:  swap root ---- advance() = 7 ........................ passed(7): free the old one
@@ -12,8 +15,9 @@
 //! reader B: (offline) ................................................ never waited for
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A point in the control side's time; see [`Domain::advance`].
@@ -27,10 +31,29 @@ const OFFLINE: u64 = u64::MAX;
 #[derive(Debug)]
 struct Slot(AtomicU64);
 
+/// What was unlinked by somebody who has gone since.
+struct Left {
+    since: Epoch,
+    value: Box<dyn Send>,
+}
+
+impl fmt::Debug for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "since {}", self.since.0)
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     epoch: AtomicU64,
     slots: Mutex<Vec<Arc<Slot>>>,
+    left: Mutex<Vec<Left>>,
+    /// How many `left` has, so that asking whether there is any takes no lock.
+    lefts: AtomicUsize,
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The readers and writers that share one notion of "everyone has moved on". Cheap to clone.
@@ -46,13 +69,18 @@ impl Default for Domain {
 impl Domain {
     /// A domain without readers.
     pub fn new() -> Self {
-        Domain(Arc::new(Shared { epoch: AtomicU64::new(1), slots: Mutex::new(Vec::new()) }))
+        Domain(Arc::new(Shared {
+            epoch: AtomicU64::new(1),
+            slots: Mutex::new(Vec::new()),
+            left: Mutex::new(Vec::new()),
+            lefts: AtomicUsize::new(0),
+        }))
     }
 
     /// Registers the calling worker, online.
     pub fn register(&self) -> Reader {
         let slot = Arc::new(Slot(AtomicU64::new(OFFLINE)));
-        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner).push(slot.clone());
+        locked(&self.0.slots).push(slot.clone());
         let mut reader = Reader { domain: self.clone(), slot };
         reader.online();
         reader
@@ -65,7 +93,34 @@ impl Domain {
         // root, or we see its slot.
         let epoch = Epoch(self.0.epoch.fetch_add(1, Ordering::SeqCst) + 1);
         fence(Ordering::SeqCst);
+        self.sweep();
         epoch
+    }
+
+    /// Takes over a value that was unlinked before `since` began and that a reader may still see, from a control side that goes. It is
+    /// dropped when all readers have moved on, on the thread of whoever finds that out.
+    pub(crate) fn leave(&self, since: Epoch, value: Box<dyn Send>) {
+        let mut left = locked(&self.0.left);
+        left.push(Left { since, value });
+        self.0.lefts.store(left.len(), Ordering::Release);
+        drop(left);
+        // The last reader may have gone since it was asked: then it has looked before there was anything.
+        self.sweep();
+    }
+
+    /// Drops what was left and nobody can see any more.
+    fn sweep(&self) {
+        if self.0.lefts.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut left = locked(&self.0.left);
+        let all = std::mem::take(&mut *left).into_iter();
+        let (over, waiting): (Vec<Left>, _) = all.partition(|one| self.passed(one.since));
+        *left = waiting;
+        self.0.lefts.store(left.len(), Ordering::Release);
+        drop(left);
+        // Without the lock: what goes with them may come here again.
+        over.into_iter().for_each(|one| drop(one.value));
     }
 
     /// The epoch now.
@@ -76,7 +131,7 @@ impl Domain {
     /// Whether every reader has been quiescent, or was offline, since `epoch` began.
     pub fn passed(&self, epoch: Epoch) -> bool {
         fence(Ordering::SeqCst);
-        let slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = locked(&self.0.slots);
         slots.iter().all(|slot| slot.0.load(Ordering::Acquire) >= epoch.0)
     }
 
@@ -96,7 +151,7 @@ impl Domain {
 
 /// One worker's membership in a [`Domain`]. References obtained through it (see
 /// [`View::get`](crate::publish::View::get)) cannot outlive the next [`quiescent`](Self::quiescent): the borrow
-/// checker sees to that.
+/// checker sees to that. Where what is published is an `Arc`, a clone of it lives on: it is not freed, but nobody waits for who looks into it.
 #[derive(Debug)]
 pub struct Reader {
     domain: Domain,
@@ -104,9 +159,13 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reports that the worker holds no reference into any published table. Call at burst boundaries.
+    /// Reports that the worker holds no reference into any published table. Call at burst boundaries. Who is offline stays so: only
+    /// [`online`](Self::online) has the fence without which a writer could miss that somebody looks again.
     #[inline]
     pub fn quiescent(&mut self) {
+        if !self.is_online() {
+            return;
+        }
         let now = self.domain.0.epoch.load(Ordering::Acquire);
         // Release: all our reads of the old version happen before the writer's Acquire in `passed`.
         self.slot.0.store(now, Ordering::Release);
@@ -138,8 +197,8 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.offline();
-        let mut slots = self.domain.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+        locked(&self.domain.0.slots).retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+        self.domain.sweep();
     }
 }
 
@@ -165,5 +224,35 @@ mod tests {
         drop(a);
         drop(b);
         assert!(domain.passed(domain.advance()), "nobody left to wait for");
+    }
+
+    #[test]
+    fn who_is_offline_stays_so_until_it_says_otherwise() {
+        let domain = Domain::new();
+        let mut reader = domain.register();
+        reader.offline();
+        reader.quiescent();
+        assert!(!reader.is_online());
+        assert!(domain.passed(domain.advance()));
+        reader.online();
+        assert!(!domain.passed(domain.advance()));
+    }
+
+    #[test]
+    fn what_was_left_is_dropped_when_readers_have_moved_on_or_gone() {
+        let domain = Domain::new();
+        let mut reader = domain.register();
+        let dropped = Arc::new(());
+        let leave = || domain.leave(domain.advance(), Box::new(dropped.clone()));
+        leave();
+        assert_eq!(Arc::strong_count(&dropped), 2);
+        reader.quiescent();
+        domain.advance();
+        assert_eq!(Arc::strong_count(&dropped), 1, "at the next epoch");
+        leave();
+        drop(reader);
+        assert_eq!(Arc::strong_count(&dropped), 1, "when the reader goes");
+        leave();
+        assert_eq!(Arc::strong_count(&dropped), 1, "at once, where there is none");
     }
 }

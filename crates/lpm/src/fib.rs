@@ -70,7 +70,9 @@ pub trait Fib<A: Address>: Send + Sync {
 /// own page says what a reader may see while a patch is under way; in all of them every key is answered with its old or its
 /// new label.
 pub trait FibWriter<A: Address>: Send {
-    /// The structure that readers are to use. After a [`patch`](Self::patch) it may be another one: publish that.
+    /// The structure that readers are to use. After a [`patch`](Self::patch) it may be another one: publish that. What a patch takes out is
+    /// used again when the domain's readers have moved on: who looks into a clone without a view, as whoever measures or
+    /// verifies does, does so while nothing is patched, or its answers may be of no state, or a panic.
     fn fib(&self) -> Arc<dyn Fib<A>>;
 
     /// Brings the structure up to date with `rib` for the prefixes in `changed`, which have already been applied to
@@ -118,6 +120,14 @@ pub type Built<A> = Result<Box<dyn FibWriter<A>>, BuildError>;
 
 /// The widest label of a structure that needs a bit of 32 for itself.
 pub(crate) const LABEL_31: u32 = u32::MAX >> 1;
+
+/// What ranges have found, by the prefix whose label it is: they know where it begins only.
+pub(crate) fn of_prefix<A: Address>(rib: &Rib<A>, found: BuildError) -> BuildError {
+    match found {
+        BuildError::LabelTooWide { width_bits, .. } => check_labels(rib, width_bits).err().unwrap_or(found),
+        other => other,
+    }
+}
 
 /// Whether all labels fit into so many bits.
 pub(crate) fn check_labels<A: Address>(rib: &Rib<A>, width_bits: u8) -> Result<(), BuildError> {

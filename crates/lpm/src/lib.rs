@@ -25,7 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For IPv6 the same with `u128`. Programs in C use `tidemill-lpm-c`.
+//! A worker that sleeps goes `Reader::offline` first, and `Reader::online` before it looks again. For IPv6 the same with `u128`. Programs in C use `tidemill-lpm-c`.
 
 pub mod algorithm;
 pub mod auto;
@@ -70,5 +70,7 @@ pub use oracle::Oracle;
 pub use prefix::{Address, Prefix};
 pub use rib::{Change, Rib};
 pub use table::{Algorithm, Applied, Family, Table};
+pub use tidemill_lookup::numa::Copies;
+pub use tidemill_lookup::probe::Probe;
 pub use tidemill_lookup::publish::View;
-pub use tidemill_lookup::qsbr::{Domain, Reader};
+pub use tidemill_lookup::qsbr::{Domain, Epoch, Reader};

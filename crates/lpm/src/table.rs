@@ -304,6 +304,24 @@ impl<A: Address> Table<A> {
 
     /// The same for a structure that shares with others, a `sharing` for each of `nodes`: `why` it is this one, while it is.
     ///
+    /// ```
+    /// use tidemill_lpm::{Algorithm, Copies, Domain, Family, Label, Rib, Table};
+    ///
+    /// let domain = Domain::new();
+    /// let store = u32::sharing(Algorithm::Auto, &domain).expect("auto shares");
+    /// let vrfs: Result<Vec<Table<u32>>, Box<dyn std::error::Error>> = (1..=100)
+    ///     .map(|label| {
+    ///         let mut rib = Rib::new();
+    ///         rib.insert("10.0.0.0/8".parse()?, Label(1));
+    ///         rib.insert("192.0.2.0/24".parse()?, Label(label));
+    ///         Ok(Table::sharing(&domain, rib, vec![store.clone()], String::new(), &Copies::one())?)
+    ///     })
+    ///     .collect();
+    /// let (view, reader) = (vrfs?[6].view(), domain.register()); // one reader for all of them
+    /// assert_eq!(view.get(&reader).lookup(0xc000_0201), Label(7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// What `sharing` says.
     ///
@@ -605,7 +623,8 @@ impl<A: Address> Table<A> {
         self.copies.get(copy).unwrap_or(&self.copies[0]).publisher.view()
     }
 
-    /// The structure now published. For the control side; workers use a [`view`](Self::view).
+    /// The structure now published. For the control side; workers use a [`view`](Self::view). Nobody waits for who looks into a clone of
+    /// it: once the table changes, its answers may be of no state of the table, or a panic.
     pub fn fib(&self) -> &Arc<dyn Fib<A>> {
         self.copies[0].publisher.current()
     }

@@ -9,7 +9,7 @@ use super::lookup::Kernel;
 use super::node::{BLOCK, Ledger, Run, encode, is_large, words};
 use super::patch::{self, Patch, Scratch, inside};
 use super::{Entry, Lulea, ROOT, SLOTS, Store, UNIT, byte, slot_region};
-use crate::fib::{AfterFailure, BuildError, Built, Fib, FibWriter, Label, Outgrown};
+use crate::fib::{AfterFailure, BuildError, Built, Fib, FibWriter, Label, Outgrown, of_prefix};
 use crate::pool::{hash_each, spread};
 use crate::prefix::Prefix;
 use crate::ranges::{outermost, ranges};
@@ -72,7 +72,7 @@ impl Shared {
     /// A label of more than 31 bits; no memory.
     pub fn writer(&self, rib: &Rib<u128>) -> Result<SharedWriter, BuildError> {
         let ranges = ranges(rib, Prefix::DEFAULT);
-        build::check(&ranges)?;
+        build::check(&ranges).map_err(|found| of_prefix(rib, found))?;
         let mut current = self.0.store.lock().unwrap_or_else(PoisonError::into_inner);
         let mut room = self.0.room;
         if let Some(store) = &*current {

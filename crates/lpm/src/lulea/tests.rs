@@ -315,6 +315,7 @@ fn a_label_of_31_bits_is_held_and_one_of_32_refused() {
     check(Writer::new(&rib, &Domain::new()).unwrap().lulea(), &rib, 1);
     let rib = self::rib(&[("2001:db8::/32", u32::MAX)]);
     let Err(error) = Writer::new(&rib, &Domain::new()) else { panic!("32 bits do not fit") };
+    assert!(error.to_string().contains("2001:db8::/32"), "{error}");
     assert!(matches!(error, BuildError::LabelTooWide { label: u32::MAX, width_bits: 31, .. }), "{error}");
 }
 

@@ -5,7 +5,7 @@ use super::lookup::Kernel;
 use super::node::{BLOCK, Ledger, Run, encode, is_large, tell_read, words};
 use super::patch::{self, Patch, Scratch, inside};
 use super::{Entry, Lulea, ROOT, SLOTS, Store, UNIT, byte, slot_region};
-use crate::fib::{AfterFailure, BuildError, Fib, FibWriter, Outgrown};
+use crate::fib::{AfterFailure, BuildError, Fib, FibWriter, Outgrown, of_prefix};
 use crate::prefix::Prefix;
 use crate::ranges::{outermost, ranges};
 use crate::rib::Rib;
@@ -40,7 +40,7 @@ impl Writer {
     /// A label of more than 31 bits; no memory.
     pub fn new(rib: &Rib<u128>, domain: &Domain) -> Result<Self, BuildError> {
         let ranges = ranges(rib, Prefix::DEFAULT);
-        build::check(&ranges)?;
+        build::check(&ranges).map_err(|found| of_prefix(rib, found))?;
         let (draft, entries) = Draft::new(&ranges)?;
         let fresh = draft.words.len() / UNIT;
         // Room for patches: a table grows by some per cent a month, and the units of a batch are used twice over.

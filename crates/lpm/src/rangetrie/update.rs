@@ -11,7 +11,7 @@ use super::build::{
 };
 use super::lookup::Search;
 use super::{CELL, Entry, LINE_BITS, LINE_HEAD, Node, RangeTrie, STARTS, bits};
-use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
+use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown, of_prefix};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use std::collections::VecDeque;
@@ -66,7 +66,7 @@ impl<A: Address> Writer<A> {
     pub fn new(rib: &Rib<A>, root_bits: u8, domain: &Domain) -> Result<Self, BuildError> {
         RangeTrie::<A>::check_root_bits(root_bits)?;
         let ranges = Ranges::of(rib, Prefix::DEFAULT);
-        ranges.check()?;
+        ranges.check().map_err(|found| of_prefix(rib, found))?;
         let mut draft = Draft(vec![0; 1 << root_bits]);
         build_children(&mut draft, ranges.slice(), Prefix::DEFAULT, root_bits, 0).map_err(|full| {
             BuildError::TooLarge {
