@@ -211,6 +211,55 @@ fn what_does_not_fit_stays_out() {
     assert!(matches!(control.import(1, &image), Err(NatError::Begun)));
 }
 
+/// Who is let in by a static mapping is let in by the configuration, and by nothing that was handed over.
+#[test]
+fn a_static_mapping_that_is_gone_lets_nobody_in() {
+    use crate::nat::ip::About;
+    use crate::nat::state::{Piece, Refused};
+    let end = |address: [u8; 4], port| Endpoint { address: u32::from_be_bytes(address), port };
+    let image = filled(STATIC).exporter().export(2_000);
+    for filtering in ["endpoint-independent", "address-dependent"] {
+        let (control, all) = taken(&format!("filtering = \"{filtering}\"\n"), &image, 1);
+        assert_eq!(all, Taken { sessions: 27 + 9, left_out: 2 });
+        let times = control.rules().times;
+        let mut seats = control.v4.as_ref().unwrap().seats.lock().unwrap();
+        let state = seats[0].as_mut().unwrap().nat.state_mut();
+        // Neither who had a connection, nor who was never there.
+        for caller in [end([198, 51, 100, 7], 7), end([198, 51, 100, 7], 9), end([198, 51, 100, 8], 7)] {
+            let entered = state.enter(5_000, &times, end([192, 0, 2, 1], 80), caller, Piece::Tcp(2));
+            assert_eq!(entered, Err(Refused::Unmapped));
+        }
+    }
+    // What was dynamic goes on where it is static now, and is that from then on: of a port, and of a whole address.
+    let (inside, outside) = (end([10, 0, 0, 80], 8080), end([192, 0, 2, 1], 8080));
+    let session = |is_static| Saved {
+        about: About { proto: Proto::Udp, inside, outside },
+        remote: end([198, 51, 100, 7], 53),
+        left_ms: 60_000,
+        tcp: 0,
+        from_outside: false,
+        answered: false,
+        is_static,
+        packets: (1, 0),
+    };
+    let image = |is_static| Sessions { v4: vec![session(is_static)], v6: Vec::new() }.encode();
+    let port = STATIC.replace("tcp", "udp").replace("192.0.2.1:80", "192.0.2.1:8080");
+    let whole = "[[static]]\nexternal = \"192.0.2.1\"\ninternal = \"10.0.0.80\"\n";
+    for more in [&port[..], whole] {
+        for was_static in [false, true] {
+            let (control, all) = taken(more, &image(was_static), 1);
+            assert_eq!(all, Taken { sessions: 1, left_out: 0 }, "{more}");
+            assert_eq!(control.exporter().export(5_000), image(true), "{more}");
+        }
+    }
+    assert_eq!(taken("", &image(false), 1).1, Taken { sessions: 1, left_out: 0 });
+    let (control, all) = taken("", &image(true), 1);
+    assert_eq!(all, Taken { sessions: 0, left_out: 1 });
+    let seats = control.v4.as_ref().unwrap().seats.lock().unwrap();
+    let state = seats[0].as_ref().unwrap().nat.state();
+    assert_eq!((state.mappings(), state.is_host(inside.address)), (0, false));
+}
+
 #[test]
 fn sessions_are_read_while_somebody_has_the_control_side() {
     let before = std::sync::Mutex::new(filled(STATIC));
