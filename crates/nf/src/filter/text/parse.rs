@@ -355,6 +355,9 @@ impl File {
                 let Kind::Text(path) = &file.kind else {
                     return Err(file.error("a file's name in quotes must be here"));
                 };
+                if path.is_empty() {
+                    return Err(file.error("this name is empty: name a file"));
+                }
                 self.set.sets[number]
                     .files
                     .push((path.clone(), Place { line: file.line, column: file.column }));

@@ -77,6 +77,7 @@ fn mistakes_are_named_with_their_place() {
         ("table <a> { 10.0.0.0/33 }", "line 1, column 13: \"33\" is not a prefix length"),
         ("table <a> { ! 10.0.0.0/8 }", "line 1, column 13: `!` in a table is not supported"),
         ("table <a> file bad.txt", "line 1, column 16: a file's name in quotes must be here"),
+        ("table <a> file \"\"", "line 1, column 16: this name is empty: name a file"),
         ("table <a> { 10.0.0.0/8", "line 1, column 23: this list is not closed"),
         ("pass proto tcp to any port htpp", "line 1, column 28: `htpp` is no port"),
         ("pass proto tcp to any port 90:80", "line 1, column 28: the range 90:80 ends before it begins"),
@@ -216,6 +217,7 @@ fn what_is_wrong_with_a_load_is_named() {
     for (text, says) in [
         ("load anchor \"x\" from \"y\"", "line 1, column 6: anchors are not supported"),
         ("load x format cisco acl 1", "line 1, column 6: a file's name in quotes"),
+        ("load \"\" format cisco acl 1", "line 1, column 6: this name is empty: name a file"),
         ("load \"x\" cisco", "line 1, column 10: `format` must be here, not `cisco`"),
         ("load \"x\" format juniper", "line 1, column 17: there are the formats"),
         (
