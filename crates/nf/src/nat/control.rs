@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_flow::flowtable::FlowReader;
-use tidemill_ip::Interfaces;
+use tidemill_ip::{Interface, Interfaces};
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
 
@@ -404,7 +404,7 @@ impl NatControl {
             ))
         });
         let all = on_link.take(3).chain(self.routed(interfaces));
-        all.chain(self.limits()).chain(self.families()).collect()
+        all.chain(self.limits()).chain(self.families()).chain(self.untranslated(interfaces)).collect()
     }
 
     /// Whose ports are computed, and would be outside but for a route.
@@ -437,6 +437,22 @@ impl NatControl {
                 "nat.{key}: {of_host} is not below nat.{all} = {room}: one host can take all of them; lower it, or raise nat.{all}"
             )
         })
+    }
+
+    /// Which family hosts inside have, and the pool has not.
+    fn untranslated(&self, interfaces: &Interfaces) -> Option<String> {
+        let has: fn(&Interface) -> bool = match (&self.v4, &self.v6) {
+            (None, _) => |interface| !interface.v4.is_empty(),
+            (_, None) => |interface| !interface.v6.is_empty(),
+            _ => return None,
+        };
+        let family = if self.v4.is_none() { "IPv4" } else { "IPv6" };
+        let mut all = interfaces.iter().zip(&self.rules.current().inside);
+        let (interface, _) = all.find(|(interface, inside)| **inside && has(interface))?;
+        Some(format!(
+            "nat.pool: has no {family} address, and interface {:?}, which is inside, has one: {family} leaves untranslated",
+            interface.name
+        ))
     }
 
     /// Which family of the pool has no deterministic ports, where the other one has.

@@ -1,6 +1,5 @@
 use super::*;
 use std::collections::HashSet;
-use tidemill_ip::Interface;
 
 fn interfaces(names: &[&str]) -> Interfaces {
     let list: Vec<Interface> =
@@ -42,6 +41,38 @@ fn what_will_not_work_as_it_seems_is_remarked() {
     let remarks = control("[deterministic]\ninside = \"10.0.0.0/27\"\nports_per_host = 2016\n")
         .remarks(&interfaces(&["lan", "wan"]));
     assert!(remarks[0].starts_with("nat.deterministic.inside: IPv6 ports of the pool"), "{remarks:?}");
+}
+
+/// A NAT that is one for the other family only may be meant, or not.
+#[test]
+fn what_leaves_untranslated_is_remarked() {
+    let remarks = |pool: &str, lan: &[(&str, &str)]| {
+        let mut list = vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")];
+        for (own, link) in lan {
+            match own.parse::<IpAddr>().unwrap() {
+                IpAddr::V4(own) => list[0].v4.push((own, link.parse().unwrap())),
+                IpAddr::V6(own) => list[0].v6.push((own, link.parse().unwrap())),
+            }
+        }
+        // Those of outside are of no matter.
+        list[1].v4.push(("198.51.100.1".parse().unwrap(), "198.51.100.0/24".parse().unwrap()));
+        list[1].v6.push(("2001:db8:1::1".parse().unwrap(), "2001:db8:1::/64".parse().unwrap()));
+        let interfaces = Interfaces::new(list, 2);
+        let text = format!("inside = [\"lan\"]\noutside = [\"wan\"]\npool = [{pool}]\n");
+        let section: NatSection = toml::from_str(&text).unwrap();
+        NatControl::check(&section, &interfaces, &Domain::new()).unwrap().remarks(&interfaces)
+    };
+    let (four, six) = (("10.0.0.1", "10.0.0.0/24"), ("fd00::1", "fd00::/64"));
+    let said = |family: &str| {
+        vec![format!(
+            "nat.pool: has no {family} address, and interface \"lan\", which is inside, has one: {family} leaves untranslated"
+        )]
+    };
+    assert_eq!(remarks("\"192.0.2.1\"", &[four, six]), said("IPv6"));
+    assert_eq!(remarks("\"2001:db8::1\"", &[four, six]), said("IPv4"));
+    assert_eq!(remarks("\"192.0.2.1\"", &[four]), Vec::<String>::new());
+    assert_eq!(remarks("\"2001:db8::1\"", &[six]), Vec::<String>::new());
+    assert_eq!(remarks("\"192.0.2.1\", \"2001:db8::1\"", &[four, six]), Vec::<String>::new());
 }
 
 #[test]
