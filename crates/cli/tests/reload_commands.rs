@@ -387,6 +387,13 @@ fn files_that_can_never_be_written_are_refused() {
         }
         empty(section, key);
     }
+    // The socket has a name, also where nothing is said of it.
+    let socket = tidemill_control::DEFAULT_SOCKET;
+    let unsaid =
+        FILTER.replacen("socket = \"s.sock\"\n[filter]", &format!("[filter]\nhandover = {socket:?}"), 1);
+    folder.write("wrong.toml", unsaid);
+    let twice = "would be written twice: it is control.socket and filter.handover: give each its own file";
+    folder.fail(&[("check wrong.toml", 2, twice)]);
     empty("[assets]\nfingerprints = \"NAME\"\n[filter]", "assets.fingerprints");
 }
 

@@ -177,13 +177,13 @@ pub(super) fn written(config: &Config, base: &Path) -> Vec<Named> {
     let state = config.state.as_ref().map(|state| &state.path);
     let nat = config.nat.as_ref().and_then(|nat| nat.handover.as_ref());
     let filter = config.filter.as_ref().and_then(|filter| filter.handover.as_ref());
-    let socket = config.control.as_ref().and_then(|control| control.socket.as_ref());
+    let socket = config.control.as_ref().map(super::api::socket);
     let mut files = Vec::new();
     for (key, path) in [
         ("state.path", state),
         ("nat.handover", nat),
         ("filter.handover", filter),
-        ("control.socket", socket),
+        ("control.socket", socket.as_ref()),
     ] {
         files.extend(path.map(|path| (key.to_owned(), path.clone())));
     }
