@@ -118,6 +118,24 @@ fn wrong_sections_are_named() {
     assert!(said.contains("fingerprints, flows to [2001:db8::1]:4739"), "{said}");
 }
 
+/// A configuration may be for another machine: who checks it is told, and who runs it is refused.
+#[test]
+fn a_table_that_has_no_room_here_is_warned_of_and_not_begun() {
+    let folder = Folder::new();
+    folder.write("large.toml", router("", "[assets]\nhosts = 16777216\n"));
+    let said = folder.ok("check large.toml").err;
+    let asks = "large.toml: assets.hosts asks for ";
+    if !said.contains(asks) {
+        println!("skipped: a_table_that_has_no_room_here_is_warned_of_and_not_begun (there is room)");
+        return;
+    }
+    assert!(
+        said.contains("tidemill: warning: large.toml") && said.contains("; here `run` refuses it"),
+        "{said}"
+    );
+    folder.fail(&[("run large.toml", 2, asks)]);
+}
+
 /// The wire file of a pcap capture with these UDP payloads, to IPFIX's port.
 fn pcap(payloads: &[Vec<u8>]) -> Vec<u8> {
     let mut file =

@@ -356,6 +356,47 @@ fn a_handover_that_is_refused_is_counted_and_told() {
     folder.ok("stop --socket s.sock");
 }
 
+/// Else that is found out when it is to be written, some time after the start.
+#[test]
+fn files_that_can_never_be_written_are_refused() {
+    let folder = Folder::new();
+    folder.write("f.rules", "pass all\n");
+    let refused = |section: &str, name: &str, says: &str| {
+        let section = section.replace("NAME", name);
+        folder.write("wrong.toml", FILTER.replacen("[filter]", &section, 1));
+        folder.fail(&[("check wrong.toml", 2, says), ("run wrong.toml", 2, says)]);
+    };
+    let empty = |section: &str, key: &str| {
+        refused(section, "", &format!("wrong.toml: {key}: is an empty name: name a file, or leave it out"));
+    };
+    let nat =
+        "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\nhandover = \"NAME\"\n[filter]";
+    for (section, key) in [
+        ("[filter]\nhandover = \"NAME\"", "filter.handover"),
+        (nat, "nat.handover"),
+        ("[state]\npath = \"NAME\"\n[filter]", "state.path"),
+        ("[[port]]\nname = \"c\"\nkind = \"pcap\"\noutput = \"NAME\"\n[filter]", "port[0].output"),
+    ] {
+        for (name, says) in [
+            ("no/new", "there is no folder no: make it"),
+            ("f.rules/new", "f.rules is no folder: give another name"),
+            ("new/", "is a folder's name: name a file"),
+            (".", "is a folder: name a file in it"),
+        ] {
+            refused(section, name, &format!("{key}: {name}: {says}"));
+        }
+        empty(section, key);
+    }
+    // The socket has a name, also where nothing is said of it.
+    let socket = tidemill_control::DEFAULT_SOCKET;
+    let unsaid =
+        FILTER.replacen("socket = \"s.sock\"\n[filter]", &format!("[filter]\nhandover = {socket:?}"), 1);
+    folder.write("wrong.toml", unsaid);
+    let twice = "would be written twice: it is control.socket and filter.handover: give each its own file";
+    folder.fail(&[("check wrong.toml", 2, twice)]);
+    empty("[assets]\nfingerprints = \"NAME\"\n[filter]", "assets.fingerprints");
+}
+
 #[cfg(feature = "lua")]
 #[test]
 fn a_grantor_whose_tables_come_slowly() {

@@ -535,7 +535,9 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<(Config, String)> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| usage(format!("{}: {error}: give a configuration file", path.display())))?;
-        let mut config = Config::parse(&text, &path.display().to_string())?;
+        let name = path.display().to_string();
+        let mut config = Config::parse(&text, &name)?;
+        super::setup::check_names(&config, &name)?;
         config.resolve(path.parent().unwrap_or(Path::new("")));
         Ok((config, text))
     }

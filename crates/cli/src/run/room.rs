@@ -113,7 +113,7 @@ pub(super) fn refuse(name: &str, config: &Config) -> Result<()> {
 /// Says so where a configuration is only checked: it may be for another machine.
 pub(super) fn warn(name: &str, config: &Config) {
     if let Some(what) = wrong(name, &asks(config), available()) {
-        eprintln!("tidemill: warning: {what}");
+        eprintln!("tidemill: warning: {what}; here `run` refuses it");
     }
 }
 

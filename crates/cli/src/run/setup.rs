@@ -3,6 +3,7 @@
 use super::RunArgs;
 use super::config::{ClockChoice, Config, RemapSection, Role};
 use super::rules::Rules;
+use super::written::nowhere;
 use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::{Context, Result};
@@ -176,13 +177,13 @@ pub(super) fn written(config: &Config, base: &Path) -> Vec<Named> {
     let state = config.state.as_ref().map(|state| &state.path);
     let nat = config.nat.as_ref().and_then(|nat| nat.handover.as_ref());
     let filter = config.filter.as_ref().and_then(|filter| filter.handover.as_ref());
-    let socket = config.control.as_ref().and_then(|control| control.socket.as_ref());
+    let socket = config.control.as_ref().map(super::api::socket);
     let mut files = Vec::new();
     for (key, path) in [
         ("state.path", state),
         ("nat.handover", nat),
         ("filter.handover", filter),
-        ("control.socket", socket),
+        ("control.socket", socket.as_ref()),
     ] {
         files.extend(path.map(|path| (key.to_owned(), path.clone())));
     }
@@ -234,7 +235,19 @@ fn read(config: &Config, config_path: &Path, base: &Path) -> Vec<Named> {
     files
 }
 
-/// Refuses a run that would write over a file that it reads, or write one file twice.
+/// Refuses keys that name a file by no name, before names are put behind a folder's: that would stand for the file.
+pub(super) fn check_names(config: &Config, name: &str) -> Result<()> {
+    let base = Path::new("");
+    let mut all = read(config, Path::new(name), base).into_iter().chain(written(config, base));
+    match all.find(|(_, path)| path.as_os_str().is_empty()) {
+        Some((key, _)) => {
+            Err(usage(format!("{name}: {key}: is an empty name: name a file, or leave it out")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a run that would write over a file that it reads, write one file twice, or write one where none can be.
 pub(crate) fn check_files(
     config: &Config,
     config_path: &Path,
@@ -257,6 +270,12 @@ pub(crate) fn check_files(
         } else {
             format!("{path}: would be written twice: it is {key} and {other}: give each its own file")
         }));
+    }
+    // The folder of a socket is made.
+    for (key, path) in all.iter().skip(reads).filter(|(key, _)| key != "control.socket") {
+        if let Some(what) = nowhere(path) {
+            return Err(usage(format!("{key}: {}: {what}", path.display())));
+        }
     }
     Ok(())
 }

@@ -36,6 +36,26 @@ pub(super) fn foreign(path: &Path, kind: &str) -> Option<&'static str> {
     (!ours).then_some("is there already and was not written for this: give another name, or remove it")
 }
 
+/// Why no file can be made there, if so: it is a folder's name, or there is no such folder. What cannot be looked at is for whoever writes it to say.
+pub(super) fn nowhere(path: &Path) -> Option<String> {
+    if path.is_dir() {
+        return Some("is a folder: name a file in it".to_owned());
+    }
+    let name = path.as_os_str().as_encoded_bytes();
+    if name.ends_with(b"/") || name.ends_with(b"/.") {
+        return Some("is a folder's name: name a file".to_owned());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match std::fs::metadata(folder) {
+        Ok(data) if data.is_dir() => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some(format!("there is no folder {}: make it", folder.display()))
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotADirectory => None,
+        _ => Some(format!("{} is no folder: give another name", folder.display())),
+    }
+}
+
 fn is_zeros(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
@@ -195,6 +215,27 @@ mod tests {
         assert_eq!(foreign(&link, "nat-sessions"), Some("is a link: name the file that it leads to"));
         let nowhere = folder.path().join("no/file");
         assert_eq!(foreign(&nowhere, "nat-sessions"), None, "it says so when it writes");
+    }
+
+    #[test]
+    fn where_no_file_can_be_made_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        for there in [at("file"), at("new"), "new".into(), "/dev/null".into()] {
+            assert_eq!(nowhere(&there), None, "{there:?}");
+        }
+        for (path, says) in [
+            (at(""), "is a folder: name a file in it"),
+            (".".into(), "is a folder: name a file in it"),
+            (at("new/"), "is a folder's name: name a file"),
+            (at("file/."), "is a folder's name: name a file"),
+            (at("no/new"), &format!("there is no folder {}: make it", at("no").display())[..]),
+            (at("file/new"), &format!("{} is no folder: give another name", at("file").display())[..]),
+            (at("file/no/new"), &format!("{} is no folder: give another name", at("file/no").display())[..]),
+        ] {
+            assert_eq!(nowhere(&path).as_deref(), Some(says), "{path:?}");
+        }
     }
 
     #[test]

@@ -86,6 +86,9 @@ impl Settings {
                 file: "the fingerprints that come with tidemill".into(),
                 error,
             })?,
+            Some(path) if path.as_os_str().is_empty() => {
+                return wrong("fingerprints", "is an empty name: name a file, or leave it out".into());
+            }
             Some(path) => read(path)?,
         };
         Ok(Settings { networks, hosts: *hosts, idle_s: *idle_s, fingerprints })

@@ -13,7 +13,7 @@ pub struct NatSection {
     /// The interfaces that lead to everybody else. Packets from inside that leave here are translated.
     pub outside: Vec<String>,
     /// Addresses that inside hosts look like, of one or both families: `"192.0.2.1"`, `"192.0.2.8-192.0.2.15"`, `"2001:db8::/120"`.
-    /// Each is one of our own, on an interface, or routed to us.
+    /// Each is one of our own, on an interface, or routed to us. What is of a family that has none here is routed untranslated.
     pub pool: Vec<String>,
     /// The ports that may be given, `"first-last"`. Inside ports below 1024 get ports below 1024, if there are any.
     pub ports: String,

@@ -6,13 +6,13 @@ use crate::nat::error::NatError;
 use crate::nat::image::Sessions;
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::settings::{self, Checked, Plan, Rules, Whose};
-use crate::nat::state::{Saved, Share, Shown, save, show};
+use crate::nat::state::{Saved, Share, Shown, Statics, save, show};
 use crate::nat::translate::{Nat, Now};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_flow::flowtable::FlowReader;
-use tidemill_ip::Interfaces;
+use tidemill_ip::{Interface, Interfaces};
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
 
@@ -42,19 +42,23 @@ type Seats<A, const E: usize, const S: usize, const T: usize> = Mutex<Vec<Option
 /// A way to read one worker's sessions beside it.
 type Reader<const S: usize, const T: usize> = FlowReader<S, [u64; T]>;
 
+/// A way to read those of one family, and which of their mappings are static.
+type Readers<A, const S: usize, const T: usize> = (Vec<Reader<S, T>>, Arc<Statics<A>>);
+
 /// All sessions that live, as they are to be taken over. Packets may flow: what moves meanwhile may be there twice.
 fn saved<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
-    readers: &[Reader<S, T>],
+    of: Option<&Readers<A, S, T>>,
     now_ms: u64,
 ) -> Vec<Saved<A>> {
     let mut sessions = Vec::new();
+    let Some((readers, statics)) = of else { return sessions };
     for reader in readers {
         // What an insertion moves may be missed by one round, hardly by two.
         for _ in 0..2 {
             let mut bucket = 0;
             loop {
                 bucket = reader.scan(bucket, 64, |key, flow| {
-                    sessions.extend(save::<A, E, S, T>(now_ms, key, &flow.state));
+                    sessions.extend(save::<A, E, S, T>(now_ms, statics, key, &flow.state));
                 });
                 if bucket == 0 {
                     break;
@@ -67,14 +71,14 @@ fn saved<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
 
 /// Reads all sessions beside the workers, and beside the control side: a large table takes a while.
 pub struct Exporter {
-    v4: Vec<Reader<2, 4>>,
-    v6: Vec<Reader<5, 5>>,
+    v4: Option<Readers<u32, 2, 4>>,
+    v6: Option<Readers<u128, 5, 5>>,
 }
 
 impl Exporter {
     /// All sessions that live, as an [image](crate::nat::image) that another NAT, or this one when it starts again, goes on with.
     pub fn export(&self, now_ms: u64) -> Vec<u8> {
-        Sessions { v4: saved(&self.v4, now_ms), v6: saved(&self.v6, now_ms) }.encode()
+        Sessions { v4: saved(self.v4.as_ref(), now_ms), v6: saved(self.v6.as_ref(), now_ms) }.encode()
     }
 }
 
@@ -82,6 +86,7 @@ impl Exporter {
 pub(crate) struct Half<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
     pub(crate) plan: Plan<A>,
     pub(crate) pool: Arc<[A]>,
+    statics: Arc<Statics<A>>,
     seats: Arc<Seats<A, E, S, T>>,
     workers: Vec<(Reader<S, T>, Board)>,
 }
@@ -96,8 +101,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             shown.push((nat.state().reader(), board.clone()));
             seats.push(Some(Box::new(Seat { nat, board })));
         }
-        let pool = plan.pool.clone().into();
-        Ok(Half { plan, pool, seats: Arc::new(Mutex::new(seats)), workers: shown })
+        let (pool, statics) = (plan.pool.clone().into(), Arc::new(Statics::new(&plan)));
+        Ok(Half { plan, pool, statics, seats: Arc::new(Mutex::new(seats)), workers: shown })
     }
 
     /// How many workers there are.
@@ -109,8 +114,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.seats.clone()
     }
 
-    fn readers(&self) -> Vec<Reader<S, T>> {
-        self.workers.iter().map(|(reader, _)| reader.clone()).collect()
+    fn readers(&self) -> Readers<A, S, T> {
+        (self.workers.iter().map(|(reader, _)| reader.clone()).collect(), self.statics.clone())
     }
 
     /// Has the workers go on with sessions; how many do not fit, or `None` if the workers have begun already.
@@ -292,7 +297,7 @@ pub enum Role {
 pub struct Taken {
     /// Sessions that go on.
     pub sessions: usize,
-    /// Those that do not fit: their addresses or ports are others' by this configuration, or they are more than there is room for.
+    /// Those that do not fit: their addresses or ports are others' by this configuration, their static mapping is gone, or they are more than there is room for.
     pub left_out: usize,
 }
 
@@ -399,7 +404,7 @@ impl NatControl {
             ))
         });
         let all = on_link.take(3).chain(self.routed(interfaces));
-        all.chain(self.limits()).chain(self.families()).collect()
+        all.chain(self.limits()).chain(self.families()).chain(self.untranslated(interfaces)).collect()
     }
 
     /// Whose ports are computed, and would be outside but for a route.
@@ -432,6 +437,22 @@ impl NatControl {
                 "nat.{key}: {of_host} is not below nat.{all} = {room}: one host can take all of them; lower it, or raise nat.{all}"
             )
         })
+    }
+
+    /// Which family hosts inside have, and the pool has not.
+    fn untranslated(&self, interfaces: &Interfaces) -> Option<String> {
+        let has: fn(&Interface) -> bool = match (&self.v4, &self.v6) {
+            (None, _) => |interface| !interface.v4.is_empty(),
+            (_, None) => |interface| !interface.v6.is_empty(),
+            _ => return None,
+        };
+        let family = if self.v4.is_none() { "IPv4" } else { "IPv6" };
+        let mut all = interfaces.iter().zip(&self.rules.current().inside);
+        let (interface, _) = all.find(|(interface, inside)| **inside && has(interface))?;
+        Some(format!(
+            "nat.pool: has no {family} address, and interface {:?}, which is inside, has one: {family} leaves untranslated",
+            interface.name
+        ))
     }
 
     /// Which family of the pool has no deterministic ports, where the other one has.
@@ -509,10 +530,7 @@ impl NatControl {
 
     /// What reads all sessions, with nothing of this locked meanwhile.
     pub fn exporter(&self) -> Exporter {
-        Exporter {
-            v4: self.v4.as_ref().map(Half::readers).unwrap_or_default(),
-            v6: self.v6.as_ref().map(Half::readers).unwrap_or_default(),
-        }
+        Exporter { v4: self.v4.as_ref().map(Half::readers), v6: self.v6.as_ref().map(Half::readers) }
     }
 
     /// Goes on with the sessions of an image: those that fit the configuration. Before the graph is made.

@@ -6,12 +6,15 @@
 //! ```text
 //! sessions4    38 bytes each, rising      sessions6    74 bytes each, rising
 //!
-//! protocol, what TCP has seen, flags (1: begun from outside, 2: answered), 0         a byte each
+//! protocol, what TCP has seen, flags, 0                                              a byte each
 //! ports: inside, outside, remote                                                     two bytes each
 //! addresses: inside, outside, remote                                                 as in packets
 //! what is left of its life, milliseconds; packets from inside; from outside          8, 4, 4 bytes
+//!
+//! flags: 1: begun from outside, 2: answered, 4: of a static mapping
 //! ```
 //!
+//! Version 1 did not say which mappings were static, and is refused: a port forward that the configuration has no longer would stay open.
 //! Clocks are not in it: what is left of a life is, so that two boxes need not agree on the time. Nor is what the configuration says.
 
 use crate::nat::ip::{About, Endpoint, Family, Proto};
@@ -20,13 +23,14 @@ use tidemill_lookup::image::{Image, ImageBuilder, ImageError};
 
 /// The kind of these images.
 pub const KIND: &str = "nat-sessions";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const SECTION4: &str = "sessions4";
 const SECTION6: &str = "sessions6";
 /// The longest life that a configuration can give, milliseconds.
 pub(crate) const LONGEST_MS: u64 = 31_536_000_000;
 const FROM_OUTSIDE: u8 = 1;
 const ANSWERED: u8 = 2;
+const STATIC: u8 = 4;
 
 /// What a NAT has, to be taken over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,7 +75,8 @@ fn tidy<A: Copy + Ord + std::hash::Hash>(sessions: &mut Vec<Saved<A>>) {
     let (mut outsides, mut insides) = (HashMap::new(), HashMap::new());
     sessions.retain(|saved| {
         let About { proto, inside, outside } = saved.about;
-        *outsides.entry((proto, inside)).or_insert(outside) == outside
+        let looks = (outside, saved.is_static);
+        *outsides.entry((proto, inside)).or_insert(looks) == looks
             && *insides.entry((proto, outside)).or_insert(inside) == inside
     });
     sessions.sort_by_key(place);
@@ -89,7 +94,9 @@ fn write<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     for saved in sessions {
         let About { proto, inside, outside } = saved.about;
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-        let flags = flag(saved.from_outside, FROM_OUTSIDE) | flag(saved.answered, ANSWERED);
+        let flags = flag(saved.from_outside, FROM_OUTSIDE)
+            | flag(saved.answered, ANSWERED)
+            | flag(saved.is_static, STATIC);
         bytes.extend_from_slice(&[proto as u8, saved.tcp, flags, 0]);
         for end in [inside, outside, saved.remote] {
             bytes.extend_from_slice(&end.port.to_ne_bytes());
@@ -128,6 +135,9 @@ fn read<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
             if same && before.about.inside != saved.about.inside {
                 return Err(wrong("has the outside endpoint of another inside endpoint"));
             }
+            if same && before.is_static != saved.is_static {
+                return Err(wrong("has the mapping of the one before, static in one of the two"));
+            }
         }
         sessions.push(saved);
     }
@@ -162,7 +172,7 @@ fn one<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     let (tcp, flags) = (at(1), at(2));
     let (from_outside, answered) = (flags & FROM_OUTSIDE != 0, flags & ANSWERED != 0);
     let is_tcp = proto == Proto::Tcp;
-    if flags > FROM_OUTSIDE | ANSWERED || at(3) != 0 || tcp > 0x7f || (!is_tcp && tcp != 0) {
+    if flags > FROM_OUTSIDE | ANSWERED | STATIC || at(3) != 0 || tcp > 0x7f || (!is_tcp && tcp != 0) {
         return Err("flags that there are not");
     }
     if answered && !(from_outside && is_tcp) {
@@ -182,6 +192,7 @@ fn one<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
         tcp,
         from_outside,
         answered,
+        is_static: flags & STATIC != 0,
         packets: (u32_at(rest + 8), u32_at(rest + 12)),
     })
 }
@@ -200,6 +211,7 @@ mod tests {
             tcp: 3,
             from_outside: false,
             answered: false,
+            is_static: false,
             packets: (7, 9),
         }
     }
@@ -217,6 +229,7 @@ mod tests {
             tcp: 0,
             from_outside: true,
             answered: false,
+            is_static: true,
             packets: (1, 0),
         }];
         Sessions { v4, v6 }
@@ -237,6 +250,10 @@ mod tests {
         (old.about.outside, old.left_ms) = (new.about.outside, 5);
         let bytes = Sessions { v4: vec![old, new], v6: Vec::new() }.encode();
         assert_eq!(Sessions::decode(&bytes).unwrap().v4, [new]);
+        // Nor is a mapping static and is not.
+        let (stale, remote) = (Saved { is_static: true, left_ms: 5, ..new }, saved(2, 4000, 9).remote);
+        let bytes = Sessions { v4: vec![stale, Saved { remote, ..new }], v6: Vec::new() }.encode();
+        assert_eq!(Sessions::decode(&bytes).unwrap().v4, [Saved { remote, ..new }]);
     }
 
     #[test]
@@ -268,6 +285,10 @@ mod tests {
                 "session 1: has the outside endpoint of another",
             ),
             (
+                vec![good, Saved { is_static: true, ..saved(1, 4000, 9) }],
+                "session 1: has the mapping of the one before, static in one",
+            ),
+            (
                 vec![good, about(About { outside: saved(2, 4000, 8).about.outside, ..good.about })],
                 "10.0.0.1, port 4000, has two outside endpoints",
             ),
@@ -283,5 +304,7 @@ mod tests {
             assert!(Sessions::decode(&bytes[..at]).is_err());
         }
         assert!(Sessions::decode(&ImageBuilder::new("dxr", 1, 32).finish()).is_err());
+        let said = Sessions::decode(&ImageBuilder::new(KIND, 1, 32).finish()).unwrap_err().to_string();
+        assert!(said.contains("of version 1, not a \"nat-sessions\" of version 2"), "{said}");
     }
 }

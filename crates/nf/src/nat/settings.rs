@@ -424,6 +424,10 @@ fn named(key: &str, names: &[String], interfaces: &Interfaces) -> Result<Vec<boo
     let mut flags = vec![false; interfaces.iter().count()];
     for (i, name) in names.iter().enumerate() {
         match interfaces.by_name(name) {
+            Some(at) if flags[usize::from(at)] => {
+                let what = format!("{name:?} is there twice: leave one out");
+                return Err(NatError::config(format!("{key}[{i}]"), what));
+            }
             Some(at) => flags[usize::from(at)] = true,
             None => {
                 let what = format!("there is no interface {name:?}; there are {}", known());

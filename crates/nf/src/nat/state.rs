@@ -634,8 +634,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         if self.share.workers < 2 {
             return 0;
         }
-        let fixed = self.statics.host_of_port(proto, outside);
-        if let Some(host) = fixed.or_else(|| self.statics.host_of(outside.address)) {
+        if let Some(host) = self.statics.host_at(proto, outside) {
             return self.worker_of_host(host);
         }
         if let Some(deterministic) = self.plan.deterministic

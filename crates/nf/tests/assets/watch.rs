@@ -171,3 +171,10 @@ fn what_was_lost_comes_again() {
     lab.look(5, &frame);
     assert_eq!((lab.reports, lab.table.len()), (1, 1));
 }
+
+#[test]
+fn a_list_without_a_name_is_no_list() {
+    let section = AssetsSection { fingerprints: Some("".into()), ..AssetsSection::default() };
+    let said = Settings::new(&section).unwrap_err().to_string();
+    assert_eq!(said, "assets.fingerprints: is an empty name: name a file, or leave it out");
+}

@@ -194,18 +194,12 @@ fn read(path: &Path) -> Result<Option<(State, Origin)>> {
     Ok(Some((state, origin)))
 }
 
-/// Refuses a state file that could never be written, and one that is not ours to write.
+/// Refuses a state file that is not ours to write.
 pub(crate) fn check(section: &StateSection) -> Result<()> {
-    if let Some(what) = foreign(&section.path, KIND) {
-        return Err(usage(format!("state.path: {}: {what}", section.path.display())));
+    match foreign(&section.path, KIND) {
+        Some(what) => Err(usage(format!("state.path: {}: {what}", section.path.display()))),
+        None => Ok(()),
     }
-    let folder = section.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        let (path, folder) = (section.path.display(), folder.display());
-        return Err(usage(format!("state.path: {path}: there is no folder {folder}: make it")));
-    }
-    Ok(())
 }
 
 /// The state file of a router that runs.

@@ -47,6 +47,9 @@ pub(super) fn read_load(
     let Kind::Text(name) = &token.kind else {
         return Err(token.error("a file's name in quotes must be here"));
     };
+    if name.is_empty() {
+        return Err(token.error("this name is empty: name a file"));
+    }
     let place = Place { line: token.line, column: token.column };
     if !line.take("format") {
         return Err(line.wrong("`format`"));

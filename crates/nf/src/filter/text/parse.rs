@@ -355,6 +355,9 @@ impl File {
                 let Kind::Text(path) = &file.kind else {
                     return Err(file.error("a file's name in quotes must be here"));
                 };
+                if path.is_empty() {
+                    return Err(file.error("this name is empty: name a file"));
+                }
                 self.set.sets[number]
                     .files
                     .push((path.clone(), Place { line: file.line, column: file.column }));
@@ -519,9 +522,22 @@ impl File {
         Ok(Some(Host::In(network)))
     }
 
+    /// Each once: of two that say otherwise nobody knows which is meant.
     fn options(&mut self, rule: &mut Rule, line: &mut Line<'_>) -> Result<(), RuleError> {
+        let mut said = Vec::new();
         loop {
             let place = line.place();
+            let what = match line.word() {
+                Some("flags") => "`flags`",
+                Some("icmp-type" | "icmp6-type") => "a type of ICMP",
+                Some("keep" | "no") => "`keep state` or `no state`",
+                Some("label") => "a label",
+                _ => "",
+            };
+            if said.contains(&what) {
+                return Err(place.error(format!("{what} is there already in this rule: leave one out")));
+            }
+            said.push(what);
             if line.take("flags") {
                 rule.flags = flags(line)?;
                 let masked = matches!(rule.flags, Flags::Masked { .. });

@@ -77,6 +77,7 @@ fn mistakes_are_named_with_their_place() {
         ("table <a> { 10.0.0.0/33 }", "line 1, column 13: \"33\" is not a prefix length"),
         ("table <a> { ! 10.0.0.0/8 }", "line 1, column 13: `!` in a table is not supported"),
         ("table <a> file bad.txt", "line 1, column 16: a file's name in quotes must be here"),
+        ("table <a> file \"\"", "line 1, column 16: this name is empty: name a file"),
         ("table <a> { 10.0.0.0/8", "line 1, column 23: this list is not closed"),
         ("pass proto tcp to any port htpp", "line 1, column 28: `htpp` is no port"),
         ("pass proto tcp to any port 90:80", "line 1, column 28: the range 90:80 ends before it begins"),
@@ -85,6 +86,12 @@ fn mistakes_are_named_with_their_place() {
         ("pass proto tpc", "line 1, column 12: `tpc` is no protocol"),
         ("pass proto udp flags S/SA", "line 1, column 16: `flags` is about TCP"),
         ("pass proto tcp flags S/A", "line 1, column 22: of the flags behind"),
+        ("pass proto tcp flags S/SA flags any", "line 1, column 27: `flags` is there already in this rule"),
+        ("pass proto icmp icmp-type 8 icmp-type 0", "line 1, column 29: a type of ICMP is there already"),
+        ("pass keep state no state", "line 1, column 17: `keep state` or `no state` is there already"),
+        ("pass keep state keep state", "line 1, column 17: `keep state` or `no state` is there already"),
+        ("block no state no state", "line 1, column 16: `keep state` or `no state` is there already"),
+        ("pass label a keep state label b", "line 1, column 25: a label is there already"),
         ("pass proto tcp flags X/A", "line 1, column 22: flags are written SET/OF"),
         ("pass icmp-type echoreq", "line 1, column 6: it needs `proto icmp`"),
         ("pass proto icmp icmp-type echo", "line 1, column 27: `echo` is no type of ICMP"),
@@ -216,6 +223,7 @@ fn what_is_wrong_with_a_load_is_named() {
     for (text, says) in [
         ("load anchor \"x\" from \"y\"", "line 1, column 6: anchors are not supported"),
         ("load x format cisco acl 1", "line 1, column 6: a file's name in quotes"),
+        ("load \"\" format cisco acl 1", "line 1, column 6: this name is empty: name a file"),
         ("load \"x\" cisco", "line 1, column 10: `format` must be here, not `cisco`"),
         ("load \"x\" format juniper", "line 1, column 17: there are the formats"),
         (

@@ -1,6 +1,5 @@
 use super::*;
 use std::collections::HashSet;
-use tidemill_ip::Interface;
 
 fn interfaces(names: &[&str]) -> Interfaces {
     let list: Vec<Interface> =
@@ -42,6 +41,38 @@ fn what_will_not_work_as_it_seems_is_remarked() {
     let remarks = control("[deterministic]\ninside = \"10.0.0.0/27\"\nports_per_host = 2016\n")
         .remarks(&interfaces(&["lan", "wan"]));
     assert!(remarks[0].starts_with("nat.deterministic.inside: IPv6 ports of the pool"), "{remarks:?}");
+}
+
+/// A NAT that is one for the other family only may be meant, or not.
+#[test]
+fn what_leaves_untranslated_is_remarked() {
+    let remarks = |pool: &str, lan: &[(&str, &str)]| {
+        let mut list = vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")];
+        for (own, link) in lan {
+            match own.parse::<IpAddr>().unwrap() {
+                IpAddr::V4(own) => list[0].v4.push((own, link.parse().unwrap())),
+                IpAddr::V6(own) => list[0].v6.push((own, link.parse().unwrap())),
+            }
+        }
+        // Those of outside are of no matter.
+        list[1].v4.push(("198.51.100.1".parse().unwrap(), "198.51.100.0/24".parse().unwrap()));
+        list[1].v6.push(("2001:db8:1::1".parse().unwrap(), "2001:db8:1::/64".parse().unwrap()));
+        let interfaces = Interfaces::new(list, 2);
+        let text = format!("inside = [\"lan\"]\noutside = [\"wan\"]\npool = [{pool}]\n");
+        let section: NatSection = toml::from_str(&text).unwrap();
+        NatControl::check(&section, &interfaces, &Domain::new()).unwrap().remarks(&interfaces)
+    };
+    let (four, six) = (("10.0.0.1", "10.0.0.0/24"), ("fd00::1", "fd00::/64"));
+    let said = |family: &str| {
+        vec![format!(
+            "nat.pool: has no {family} address, and interface \"lan\", which is inside, has one: {family} leaves untranslated"
+        )]
+    };
+    assert_eq!(remarks("\"192.0.2.1\"", &[four, six]), said("IPv6"));
+    assert_eq!(remarks("\"2001:db8::1\"", &[four, six]), said("IPv4"));
+    assert_eq!(remarks("\"192.0.2.1\"", &[four]), Vec::<String>::new());
+    assert_eq!(remarks("\"2001:db8::1\"", &[six]), Vec::<String>::new());
+    assert_eq!(remarks("\"192.0.2.1\", \"2001:db8::1\"", &[four, six]), Vec::<String>::new());
 }
 
 #[test]
@@ -209,6 +240,55 @@ fn what_does_not_fit_stays_out() {
     // Packets flow already.
     drop(take(&control.v4.as_ref().unwrap().seats, 0));
     assert!(matches!(control.import(1, &image), Err(NatError::Begun)));
+}
+
+/// Who is let in by a static mapping is let in by the configuration, and by nothing that was handed over.
+#[test]
+fn a_static_mapping_that_is_gone_lets_nobody_in() {
+    use crate::nat::ip::About;
+    use crate::nat::state::{Piece, Refused};
+    let end = |address: [u8; 4], port| Endpoint { address: u32::from_be_bytes(address), port };
+    let image = filled(STATIC).exporter().export(2_000);
+    for filtering in ["endpoint-independent", "address-dependent"] {
+        let (control, all) = taken(&format!("filtering = \"{filtering}\"\n"), &image, 1);
+        assert_eq!(all, Taken { sessions: 27 + 9, left_out: 2 });
+        let times = control.rules().times;
+        let mut seats = control.v4.as_ref().unwrap().seats.lock().unwrap();
+        let state = seats[0].as_mut().unwrap().nat.state_mut();
+        // Neither who had a connection, nor who was never there.
+        for caller in [end([198, 51, 100, 7], 7), end([198, 51, 100, 7], 9), end([198, 51, 100, 8], 7)] {
+            let entered = state.enter(5_000, &times, end([192, 0, 2, 1], 80), caller, Piece::Tcp(2));
+            assert_eq!(entered, Err(Refused::Unmapped));
+        }
+    }
+    // What was dynamic goes on where it is static now, and is that from then on: of a port, and of a whole address.
+    let (inside, outside) = (end([10, 0, 0, 80], 8080), end([192, 0, 2, 1], 8080));
+    let session = |is_static| Saved {
+        about: About { proto: Proto::Udp, inside, outside },
+        remote: end([198, 51, 100, 7], 53),
+        left_ms: 60_000,
+        tcp: 0,
+        from_outside: false,
+        answered: false,
+        is_static,
+        packets: (1, 0),
+    };
+    let image = |is_static| Sessions { v4: vec![session(is_static)], v6: Vec::new() }.encode();
+    let port = STATIC.replace("tcp", "udp").replace("192.0.2.1:80", "192.0.2.1:8080");
+    let whole = "[[static]]\nexternal = \"192.0.2.1\"\ninternal = \"10.0.0.80\"\n";
+    for more in [&port[..], whole] {
+        for was_static in [false, true] {
+            let (control, all) = taken(more, &image(was_static), 1);
+            assert_eq!(all, Taken { sessions: 1, left_out: 0 }, "{more}");
+            assert_eq!(control.exporter().export(5_000), image(true), "{more}");
+        }
+    }
+    assert_eq!(taken("", &image(false), 1).1, Taken { sessions: 1, left_out: 0 });
+    let (control, all) = taken("", &image(true), 1);
+    assert_eq!(all, Taken { sessions: 0, left_out: 1 });
+    let seats = control.v4.as_ref().unwrap().seats.lock().unwrap();
+    let state = seats[0].as_ref().unwrap().nat.state();
+    assert_eq!((state.mappings(), state.is_host(inside.address)), (0, false));
 }
 
 #[test]

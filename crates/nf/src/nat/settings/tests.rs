@@ -88,6 +88,14 @@ fn every_mistake_is_named_with_its_key() {
             "inside = [\"lan\"]\noutside = [\"wan\", \"lan\"]\npool = [\"192.0.2.1\"]",
             "nat.outside: interface \"lan\" is inside, too",
         ),
+        (
+            "inside = [\"lan\", \"dmz\", \"lan\"]\noutside = [\"wan\"]\npool = [\"192.0.2.1\"]",
+            "nat.inside[2]: \"lan\" is there twice: leave one out",
+        ),
+        (
+            "inside = [\"lan\"]\noutside = [\"wan\", \"wan\"]\npool = [\"192.0.2.1\"]",
+            "nat.outside[1]: \"wan\" is there twice",
+        ),
         ("inside = [\"lan\"]\noutside = [\"wan\"]", "nat.pool: is empty"),
     ] {
         assert!(said(text).starts_with(what), "{text}: {}", said(text));

@@ -1,6 +1,6 @@
 //! Sessions as another process takes them over: what is left of each, apart from any worker's numbers and clock.
 
-use super::{ANSWERED, FROM_OUTSIDE, Sort, State, TIME_SHIFT};
+use super::{ANSWERED, FROM_OUTSIDE, Sort, State, Statics, TIME_SHIFT};
 use crate::nat::image::LONGEST_MS;
 use crate::nat::ip::{About, Endpoint, Family, Proto};
 use crate::nat::settings::Times;
@@ -24,6 +24,8 @@ pub struct Saved<A> {
     pub from_outside: bool,
     /// Whether that was answered.
     pub answered: bool,
+    /// Whether its mapping was static: it goes on only where it is so again.
+    pub is_static: bool,
     /// Packets from inside and from outside.
     pub packets: (u32, u32),
 }
@@ -31,6 +33,7 @@ pub struct Saved<A> {
 /// A session as a reader finds it; `None` of one whose time is over.
 pub(crate) fn save<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     now_ms: u64,
+    statics: &Statics<A>,
     key: &Key<S>,
     state: &[u64; T],
 ) -> Option<Saved<A>> {
@@ -43,6 +46,7 @@ pub(crate) fn save<A: Family<E, S, T>, const E: usize, const S: usize, const T: 
         tcp: if about.proto == Proto::Tcp { state[0] as u8 } else { 0 },
         from_outside: state[0] & FROM_OUTSIDE != 0,
         answered: state[0] & ANSWERED != 0,
+        is_static: statics.host_at(about.proto, about.outside).is_some(),
         packets: ((state[1] >> 32) as u32, state[1] as u32),
     })
 }
@@ -61,8 +65,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return Err(DropReason::NatUnmapped);
         }
         let mapping = match (self.find_inside(proto, inside), self.find_outside(proto, outside)) {
-            (Some(mapping), Some(other)) if mapping == other => mapping,
-            (None, None) => self.map_as(proto, inside, outside)?,
+            // A dynamic one in the place of a static one would let in whom only that has let in.
+            (Some(mapping), Some(other))
+                if mapping == other && !(saved.is_static && self.is_dynamic(mapping)) =>
+            {
+                mapping
+            }
+            (None, None) => self.map_as(saved)?,
             _ => return Err(DropReason::NatUnmapped),
         };
         let restored = self.restore_of(mapping, saved.remote, saved.from_outside, saved.answered);
@@ -107,8 +116,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         Ok(slot)
     }
 
-    /// A mapping that looks like this, as another process has made it.
-    fn map_as(&mut self, proto: Proto, inside: Endpoint<A>, outside: Endpoint<A>) -> Result<u32, DropReason> {
+    /// A session's mapping, as another process has made it.
+    fn map_as(&mut self, saved: &Saved<A>) -> Result<u32, DropReason> {
+        let About { proto, inside, outside } = saved.about;
         let unfit = DropReason::NatUnmapped;
         let at = self.plan.pool.binary_search(&outside.address).map_err(|_| unfit)?;
         if self.plan.pool.binary_search(&inside.address).is_ok() {
@@ -120,7 +130,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             (Some(address), Some(_)) if address == outside.address && inside.port == outside.port => {
                 Sort::Whole
             }
-            (None, None) => Sort::Dynamic,
+            (None, None) if !saved.is_static => Sort::Dynamic,
             _ => return Err(unfit),
         };
         if let Some(rule) = self.plan.deterministic {

@@ -25,8 +25,13 @@ impl<A: Copy + Ord> Statics<A> {
         Statics { ports: ports.into(), addresses: addresses.into(), hosts: hosts.into() }
     }
 
+    /// The inside host that what looks like this always is: by its port, or by the whole address.
+    pub(crate) fn host_at(&self, proto: Proto, outside: Endpoint<A>) -> Option<A> {
+        self.host_of_port(proto, outside).or_else(|| self.host_of(outside.address))
+    }
+
     /// The inside host that a port of the pool always is.
-    pub(crate) fn host_of_port(&self, proto: Proto, outside: Endpoint<A>) -> Option<A> {
+    fn host_of_port(&self, proto: Proto, outside: Endpoint<A>) -> Option<A> {
         let at = self.ports.binary_search_by(|(p, end, _)| (*p, *end).cmp(&(proto, outside))).ok()?;
         Some(self.ports[at].2)
     }
