@@ -439,18 +439,15 @@ impl NatControl {
         })
     }
 
-    /// Which family hosts inside have, and the pool has not.
+    /// Hosts inside with IPv4 that a pool of IPv6 alone leaves out. The other way round is the usual thing.
     fn untranslated(&self, interfaces: &Interfaces) -> Option<String> {
-        let has: fn(&Interface) -> bool = match (&self.v4, &self.v6) {
-            (None, _) => |interface| !interface.v4.is_empty(),
-            (_, None) => |interface| !interface.v6.is_empty(),
-            _ => return None,
-        };
-        let family = if self.v4.is_none() { "IPv4" } else { "IPv6" };
+        if self.v4.is_some() {
+            return None;
+        }
         let mut all = interfaces.iter().zip(&self.rules.current().inside);
-        let (interface, _) = all.find(|(interface, inside)| **inside && has(interface))?;
+        let (interface, _) = all.find(|(interface, inside)| **inside && !interface.v4.is_empty())?;
         Some(format!(
-            "nat.pool: has no {family} address, and interface {:?}, which is inside, has one: {family} leaves untranslated",
+            "nat.pool: has no IPv4 address, and interface {:?}, which is inside, has one: IPv4 leaves untranslated",
             interface.name
         ))
     }
