@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_flow::flowtable::FlowReader;
-use tidemill_ip::{Interface, Interfaces};
+use tidemill_ip::Interfaces;
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
 
