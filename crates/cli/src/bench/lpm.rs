@@ -13,7 +13,7 @@ use crate::json::{Measurement, Params};
 use crate::progress::Progress;
 use crate::tables::{AlgorithmArgs, TableArgs, check_input, routes};
 use crate::usage;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) struct Lpm {
     /// Runs; figures are medians over them
     #[arg(long, default_value_t = 7)]
     pub(super) runs: usize,
-    /// Distinct lookups per pass, in thousands of 1024
+    /// Distinct lookups per pass, in thousands of 1024: a multiple of 4
     #[arg(long, value_name = "N", default_value_t = 2048)]
     lookups_ki: usize,
     /// Keys per call in the independent cases
@@ -456,7 +456,7 @@ fn build<A: Family>(args: &Lpm, rib: &Rib<A>, algorithm: Algorithm) -> Result<Su
     let mut build_ms = Vec::new();
     let fib = loop {
         let start = Instant::now();
-        let writer = algorithm.writer(rib, &Domain::new())?;
+        let writer = algorithm.writer(rib, &Domain::new()).with_context(|| algorithm.to_string())?;
         build_ms.push(start.elapsed().as_secs_f64() * 1e3);
         if build_ms.len() >= args.runs {
             break writer.fib();

@@ -6,6 +6,7 @@ mod memory;
 mod report;
 mod threads;
 
+use crate::bench::drawing::check_plot;
 use crate::bench::updates;
 use crate::fib::OfFamily;
 use crate::progress::Progress;
@@ -143,6 +144,7 @@ pub(crate) fn tune(args: &Tune) -> Result<bool> {
 
 fn measured(args: &Tune, stop: &Stop) -> Result<bool> {
     args.updates.iter().try_for_each(|file| check_input(file))?;
+    check_plot(args.plot.as_ref().map(|name| report::plot_file(name, "memory")).as_deref())?;
     let table = args.table.load()?;
     stop.check()?;
     if table.v4.is_empty() && table.v6.is_empty() {

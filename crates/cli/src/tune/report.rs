@@ -266,9 +266,7 @@ impl Report {
     /// Draws memory, candidates and threads.
     pub(super) fn plot(&self, name: &Path, memory: &Memory) -> Result<()> {
         let write = |what: &str, svg: String| {
-            let mut file = name.as_os_str().to_owned();
-            file.push(format!("-{what}.svg"));
-            let file = PathBuf::from(file);
+            let file = plot_file(name, what);
             crate::files::write(&file, svg.as_bytes()).with_context(|| file.display().to_string())
         };
         let mut bars = Vec::new();
@@ -304,6 +302,13 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// Where a plot of these goes.
+pub(super) fn plot_file(name: &Path, what: &str) -> PathBuf {
+    let mut file = name.as_os_str().to_owned();
+    file.push(format!("-{what}.svg"));
+    PathBuf::from(file)
 }
 
 fn grid(header: &[&str]) -> Grid {

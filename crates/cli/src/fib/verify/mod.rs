@@ -181,7 +181,7 @@ impl Job<'_> {
     fn left_out(&self, algorithm: &Algorithm, family: u8, error: BuildError) -> Result<()> {
         let is_its_limit = matches!(error, BuildError::LabelTooWide { .. } | BuildError::TooLarge { .. });
         if !(self.args.structures.any() && is_its_limit) {
-            return Err(error.into());
+            return Err(anyhow::Error::new(error).context(algorithm.to_string()));
         }
         eprintln!("tidemill: left out {algorithm} (IPv{family}): {error}");
         Ok(())
