@@ -200,6 +200,9 @@ fn parse(
     }
     let name = NextHopName::parse(value)
         .ok_or_else(|| LineFault::NextHop(value.chars().take(NextHopName::TEXT_MAX).collect()))?;
+    if options.numbers && !matches!(name, NextHopName::Number(_)) {
+        return Err(LineFault::Number(name));
+    }
     let label = builder.labels.label(&name);
     known.insert(value.into(), label);
     Ok((prefix, label))
