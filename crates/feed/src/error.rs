@@ -123,6 +123,9 @@ pub enum LineFault {
     /// A value that is no number, where every one has to be.
     #[error("the value {0} is no whole number: give one, or none at all")]
     Number(NextHopName),
+    /// More different values than are kept.
+    #[error("more than {0} different values: give a table with fewer")]
+    Values(usize),
     /// Neither announce nor withdraw.
     #[error("{0:?} is neither A (announce) nor W (withdraw)")]
     Op(String),
