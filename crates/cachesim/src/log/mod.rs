@@ -221,7 +221,7 @@ mod tests {
             let read = read_within(text, "f", format, limit, 2);
             read.map(|log| log.requests.len()).map_err(|error| error.to_string())
         };
-        let (three, long) = ([0; 12], "f: more than 2 requests: give a limit".to_owned());
+        let (three, long) = ([0_u8; 12], "f: more than 2 requests: give a limit".to_owned());
         assert_eq!(of(&three[..8], Format::Int32, usize::MAX), Ok(2));
         assert_eq!(of(&three, Format::Int32, usize::MAX), Err(long.clone()));
         assert_eq!(of(&three, Format::Int32, 3), Err(long));
