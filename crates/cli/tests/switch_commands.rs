@@ -85,7 +85,16 @@ fn mistakes_are_one_line_with_their_place() {
         folder.write("switch.flows", flows.replacen(from, to, 1));
         folder.fail(&[("check switch.toml", 2, line), ("run switch.toml", 2, line)]);
     }
-    folder.write("switch.flows", &flows);
+    folder.write("switch.flows", &flows).write("long.flows", "#\n".repeat(1 << 20));
+    folder.fail(&[
+        (
+            "switch add --file /dev/zero",
+            2,
+            "/dev/zero: a device or a folder, and no file: give a file of rules",
+        ),
+        ("switch add --file .", 2, ".: a device or a folder, and no file: give a file of rules"),
+        ("switch add --file gone", 2, "gone: No such file or directory (os error 2): give a file of rules"),
+    ]);
     for (from, to, line) in [
         ("access = 10 ", "access = 5000 ", "switch.toml: switch.vlans.dmz: 5000: VLANs go from 1 to 4094"),
         (
@@ -94,6 +103,13 @@ fn mistakes_are_one_line_with_their_place() {
             "switch.vlans.office: there is no port \"office\": there are lan, wan, dmz",
         ),
         ("flows = \"switch.flows\"", "flows = \"gone.flows\"", "gone.flows: No such file or directory"),
+        ("flows = \"switch.flows\"", "flows = \"/dev/zero\"", "/dev/zero: a device or a folder, and no file"),
+        ("flows = \"switch.flows\"", "flows = \".\"", ".: a device or a folder, and no file"),
+        (
+            "flows = \"switch.flows\"",
+            "flows = \"long.flows\"\nrules = 1",
+            "long.flows: longer than 1048832 bytes",
+        ),
         ("flows = \"switch.flows\"", "tables = 0", "switch.tables: give 1 to 255"),
         ("flows = \"switch.flows\"", "signatures = 268435457", "switch.signatures: give 0 to 268435456"),
         (

@@ -199,9 +199,9 @@ impl SwitchControl {
 
     fn load_file(&mut self, path: &Path) -> Result<Loaded, SwitchError> {
         let name = path.display().to_string();
-        let file =
-            std::fs::File::open(path).map_err(|error| SwitchError::Read { name: name.clone(), error })?;
-        self.load(std::io::BufReader::new(file), &name, true)
+        let text = tidemill_archive::read_whole(path, self.text_bytes() as u64);
+        let text = text.map_err(|error| SwitchError::Read { name: name.clone(), error })?;
+        self.load(&text[..], &name, true)
     }
 
     /// Takes rules, groups and meters from text, all or none, and publishes them. With `replace` what is not there goes. `name` is for messages.
