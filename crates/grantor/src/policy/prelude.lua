@@ -117,6 +117,14 @@ function globals.parameter(name, default, least, most)
 		error("parameter: a name comes first", 2)
 	end
 	asked[name] = true
+	if least ~= nil or most ~= nil then
+		if type(least) ~= "number" or type(most) ~= "number" then
+			error(`parameter "{name}": a range is two numbers`, 2)
+		end
+		if type(default) == "number" and not (default >= least and default <= most) then
+			error(`parameter "{name}": its default is {default}: give {least} to {most}`, 2)
+		end
+	end
 	local value = parameters[name]
 	if value == nil then
 		if default == nil then
