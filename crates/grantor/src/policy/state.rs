@@ -1,8 +1,8 @@
 //! One Lua state with a policy in it: made, closed off, asked, held to its limits.
 //!
 //! Limits are counted by Luau's interrupt, which comes at every call, at every turn of a loop and at every step of pattern matching, in
-//! coroutines and under `pcall` as well: a script cannot go on without passing one, and once the limit is reached every further one
-//! raises an error too, so that `pcall` in a loop gains nothing. What works in C without interrupts is bounded by the prelude.
+//! coroutines and under `pcall` as well: a script cannot go on without passing one but to the end of a function's text, and once the limit is reached every further one
+//! raises an error too, so that `pcall` in a loop gains nothing. Calls that work in C without interrupts are bounded by the prelude; operators on long texts are not.
 
 use crate::answer::{Answer, Failure};
 use crate::error::PolicyError;
