@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 all right, 1 failed (a corrupt file, a wrong answer, a port that broke), 2 bad usage (a wrong option,
 //! key, address or file name), 130 ended by Ctrl-C where there was nothing else to end (`tune`, `sim halo`). Every failure is one line: what, where, what to do.
+//! That nobody reads its output any more (`| head`) ends a command, with 0; one that judges or has something to undo goes on, and its status is what it found.
 
 #![forbid(unsafe_code)]
 
@@ -220,8 +221,8 @@ fn main() -> ExitCode {
         Command::Completions(args) => live::completions(&args, &mut Cli::command()),
     };
     match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(true) if !usage::is_unwritten() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(1),
         Err(error) => {
             if usage::nobody_reads(&error) {
                 return ExitCode::SUCCESS;

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidemill_control::schema::Severity;
 use tidemill_daemon::journal::{self, Priority, is_journal};
 
@@ -22,16 +23,32 @@ pub(crate) fn usage(line: impl std::fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Usage(line.to_string()))
 }
 
+/// The command goes on to its end when nobody reads its output any more.
+static TO_THE_END: AtomicBool = AtomicBool::new(false);
+/// Something that was to be read was not written.
+static UNWRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// From now on the command goes on to its end, and its exit status is what it found, whatever becomes of its output: for those that judge, or
+/// have something to undo. What nobody reads is left out.
+pub(crate) fn to_the_end() {
+    TO_THE_END.store(true, Relaxed);
+}
+
+/// Whether a command that [went on](to_the_end) could not write its output, and that for another reason than that nobody reads it.
+pub(crate) fn is_unwritten() -> bool {
+    UNWRITTEN.load(Relaxed)
+}
+
 /// Writes to standard output. If its reader has gone (`| head`) that is the end of the program, and a good one; any
-/// other failure is a bad one.
+/// other failure is a bad one. A command that goes on [to the end](to_the_end) fails there.
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
-    match std::io::stdout().lock().write_fmt(text) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(error) => {
-            complain(format_args!("tidemill: standard output: {error}"));
-            std::process::exit(1);
-        }
+    let Err(error) = std::io::stdout().lock().write_fmt(text) else { return };
+    let (is_unread, goes_on) = (error.kind() == ErrorKind::BrokenPipe, TO_THE_END.load(Relaxed));
+    if !is_unread && !UNWRITTEN.swap(true, Relaxed) {
+        complain(format_args!("tidemill: standard output: {error}"));
+    }
+    if !goes_on {
+        std::process::exit(i32::from(!is_unread));
     }
 }
 
@@ -43,17 +60,21 @@ pub(crate) fn out() -> Out {
     Out(std::io::stdout().lock())
 }
 
-fn named(error: std::io::Error) -> std::io::Error {
-    std::io::Error::new(error.kind(), format!("standard output: {error}"))
+/// The error, named; or `done` if it is none to a command that goes on to its end.
+fn named<T>(error: std::io::Error, done: T) -> std::io::Result<T> {
+    if error.kind() == ErrorKind::BrokenPipe && TO_THE_END.load(Relaxed) {
+        return Ok(done);
+    }
+    Err(std::io::Error::new(error.kind(), format!("standard output: {error}")))
 }
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.write(bytes).map_err(named)
+        self.0.write(bytes).or_else(|error| named(error, bytes.len()))
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        self.0.flush().map_err(named)
+        self.0.flush().or_else(|error| named(error, ()))
     }
 }
 
@@ -95,9 +116,10 @@ pub(crate) fn complain_as(severity: Severity, text: &str) {
     }
 }
 
-/// Whether the error is only that the reader of standard output has gone.
+/// Whether the error is only that the reader of standard output has gone. Of a command that goes on to its end it is never: it is another pipe's.
 pub(crate) fn nobody_reads(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    !TO_THE_END.load(Relaxed)
+        && error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 /// The error with its causes, each said once: some errors' texts have their causes in them.

@@ -16,6 +16,31 @@ fn folder() -> Folder {
     folder
 }
 
+/// A verdict stands though nobody reads what was found; where there is none that is no failure.
+#[test]
+fn a_verdict_needs_no_reader() {
+    use std::process::{Command, Stdio};
+    let folder = folder();
+    folder.write("b.txt", "10.0.0.0/8\t2\n");
+    for (arguments, wanted) in [
+        ("fib diff --exit-code t.txt b.txt", 1),
+        ("fib diff --exit-code --json t.txt b.txt", 1),
+        ("fib diff --exit-code t.txt t.txt", 0),
+        ("fib diff t.txt b.txt", 0),
+        ("fib verify --table t.txt --sample 100", 0),
+        ("fib stats --table t.txt", 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(arguments.split(' ')).current_dir(folder.path(".")).stdin(Stdio::null()).stdout(writer);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(wanted), "{arguments}: {said}");
+        assert!(!said.contains("standard output"), "{arguments}: {said}");
+    }
+}
+
 /// What `--algorithm all` means: all but `auto`.
 fn structures_of_both_families() -> usize {
     Algorithm::all::<u32>().len() + Algorithm::all::<u128>().len() - 2

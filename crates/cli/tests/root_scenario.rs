@@ -223,6 +223,37 @@ fn an_end_before_its_time_leaves_nothing() {
     wait("it ends", || next.0.try_wait().unwrap().is_some());
 }
 
+/// What it found is its exit status, and all is undone, though nobody reads the output (`| head -1`).
+#[test]
+fn a_verdict_needs_no_reader_and_leaves_nothing() {
+    let test = "a_verdict_needs_no_reader_and_leaves_nothing";
+    let Some(_turn) = turn(test) else { return };
+    if one_cpu() {
+        println!("skipped: {test} (needs two processors)");
+        return;
+    }
+    // Nobody is answered in no time.
+    let folder = folder("[[phase]]\nname = \"a\"\nseconds = 2\nnewcomers = 3\n[expect]\nrequest_s = 0\n");
+    for json in [&["--json"][..], &[]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = Command::new(env!("CARGO_BIN_EXE_tidemill"))
+            .args(["scenario", "short.toml"])
+            .args(json)
+            .current_dir(folder.path(""))
+            .env("TMPDIR", "/tmp")
+            .stdout(writer)
+            .stderr(std::fs::File::create(folder.path("said")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut own = Running(child);
+        let place = PathBuf::from(format!("/tmp/tidemill-scenario-{}", own.0.id()));
+        wait("it ends", || own.0.try_wait().unwrap().is_some());
+        assert_eq!(own.0.wait().unwrap().code(), Some(1), "{json:?}: {}", folder.read("said"));
+        assert!(!place.exists(), "{json:?}");
+    }
+}
+
 /// While namespaces are made Ctrl-C ends the commands that make them, too: that is nothing to tell of.
 #[test]
 fn an_end_at_the_beginning_is_told_as_one() {

@@ -14,27 +14,37 @@ use crate::decision::health::{Change, Health, Rule};
 use crate::decision::keys::{Fingerprint, Keyring};
 use crate::decision::replay::Window;
 use crate::error::GateError;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// What a Grantor lets us know between its decisions.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     /// The latest round whose probe it has answered.
     pub(crate) answered: AtomicU64,
-    /// How far its clock is behind ours, in nanoseconds, if it was last found to be too far; 0: it is not.
+    /// By how much the last datagram whose time is off is behind our clock, in nanoseconds, if nothing has counted since; 0: there is none.
     pub(crate) behind_ns: AtomicI64,
+    /// How many of these have come since something counted.
+    stale: AtomicU32,
     /// Why something under its address did not count since the last round: an [`Unheard`], or 0.
     unheard: AtomicU8,
     /// How many datagrams of an earlier start have come since something counted.
     earlier: AtomicU32,
 }
 
-/// So many of an earlier start, with none between them that counts, are said where no probes are sent.
+/// So many of an earlier start, or with a time that is off, with none between them that counts, are said where no probes are sent.
 pub(crate) const IN_A_ROW: u32 = 16;
+/// The same of the same Grantor is not said again sooner, whatever comes between: somebody may repeat what it once sent, while what it sends counts.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// One more, but for a flood that is longer than any number.
+fn count(counter: &AtomicU32) {
+    let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
+}
 
 impl Pulse {
     /// Something of its counts, so its clock is right.
@@ -42,16 +52,23 @@ impl Pulse {
         if self.behind_ns.load(Ordering::Relaxed) != 0 {
             self.behind_ns.store(0, Ordering::Relaxed);
         }
-        if self.earlier.load(Ordering::Relaxed) != 0 {
-            self.earlier.store(0, Ordering::Relaxed);
+        for counter in [&self.stale, &self.earlier] {
+            if counter.load(Ordering::Relaxed) != 0 {
+                counter.store(0, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Something of its has a time that is off: its clock is wrong, or it was held up, or somebody repeats it.
+    pub(crate) fn stale(&self, behind_ns: i64) {
+        self.behind_ns.store(behind_ns, Ordering::Relaxed);
+        count(&self.stale);
     }
 
     /// Something under its address did not count.
     pub(crate) fn ignore(&self, why: Unheard) {
         if why == Unheard::Earlier {
-            let _ =
-                self.earlier.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
+            count(&self.earlier);
         }
         // A flood writes once a round.
         if self.unheard.load(Ordering::Relaxed) != why as u8 {
@@ -200,7 +217,7 @@ pub enum Notice {
     Up(IpAddr),
     /// None answers: requests go to all as if they did.
     AllDown,
-    /// Its clock differs from ours by more than is allowed.
+    /// It does not answer, and its clock differs from ours by more than is allowed.
     Clock {
         /// Whose.
         grantor: IpAddr,
@@ -249,7 +266,7 @@ impl fmt::Display for Notice {
                 let s = ns as f64 / 1e9;
                 write!(
                     f,
-                    "the clock of grantor {grantor} is {s:.1} s {side} ours, or its decisions were held up: they do not count; set both clocks right and start again what had the wrong one; where they were held up raise \
+                    "the clock of grantor {grantor} is {s:.1} s {side} ours, or its decisions were held up, or somebody repeats them: they do not count; set both clocks right and start again what had the wrong one; where they were held up raise \
                      gatekeeper.clock_s"
                 )
             }
@@ -257,14 +274,39 @@ impl fmt::Display for Notice {
     }
 }
 
+/// Of whom something has been said, when, and whether it is so still.
+#[derive(Debug, Default)]
+struct Said(BTreeMap<IpAddr, (Instant, bool)>);
+
+impl Said {
+    /// It is so; whether it is time to say it: once as long as it is so, and not again within [`QUIET`].
+    fn begins(&mut self, address: IpAddr, now: Instant) -> bool {
+        let last = self.0.get(&address);
+        let begins = last.is_none_or(|(at, lasts)| !lasts && now.saturating_duration_since(*at) >= QUIET);
+        if begins {
+            self.0.insert(address, (now, true));
+        }
+        begins
+    }
+
+    /// It is so no more.
+    fn ends(&mut self, address: IpAddr) {
+        if let Some((_, lasts)) = self.0.get_mut(&address) {
+            *lasts = false;
+        }
+    }
+}
+
 /// The control side's view of which Grantors are there.
+///
+/// Whoever answers is heard, so what does not count under its address is nothing to complain of: it is repeated, late or another's. Counted it is.
 #[derive(Debug, Default)]
 pub(crate) struct Doctor {
     health: BTreeMap<IpAddr, Health>,
-    /// Whose clocks have been complained about.
-    wrong_clocks: BTreeMap<IpAddr, ()>,
-    /// Who is down, or not probed, and has been said to send what does not count.
-    unheard: BTreeSet<IpAddr>,
+    /// Who is down, or not probed, and was said to have a wrong clock.
+    wrong_clocks: Said,
+    /// Who is down, or not probed, and was said to send what does not count.
+    unheard: Said,
     all_down: bool,
     /// The round that was judged last.
     round: u64,
@@ -284,28 +326,39 @@ impl Doctor {
         round: u64,
         notices: &mut Vec<Notice>,
     ) -> bool {
+        self.look_at(Instant::now(), trust, probes, round, notices)
+    }
+
+    fn look_at(
+        &mut self,
+        now: Instant,
+        trust: &Trust,
+        probes: &ProbesConfig,
+        round: u64,
+        notices: &mut Vec<Notice>,
+    ) -> bool {
         let before = self.health.len();
         self.health.retain(|address, _| trust.peer(*address).is_some());
-        self.wrong_clocks.retain(|address, ()| trust.peer(*address).is_some());
-        self.unheard.retain(|address| trust.peer(*address).is_some());
-        let mut any = before != self.health.len();
-        for peer in &trust.peers {
-            let behind_ns = peer.pulse.behind_ns.load(Ordering::Relaxed);
-            if behind_ns == 0 {
-                self.wrong_clocks.remove(&peer.address);
-            } else if self.wrong_clocks.insert(peer.address, ()).is_none() {
-                notices.push(Notice::Clock { grantor: peer.address, behind_ns });
-            }
+        for said in [&mut self.wrong_clocks, &mut self.unheard] {
+            said.0.retain(|address, _| trust.peer(*address).is_some());
         }
+        let mut any = before != self.health.len();
         if probes.interval_ms == 0 {
             // Nobody is asked, so nobody is held for gone.
             any |= self.health.values().any(|health| !health.is_up());
             self.health.clear();
             for peer in &trust.peers {
-                let earlier = peer.pulse.earlier.load(Ordering::Relaxed);
+                let [stale, earlier] =
+                    [&peer.pulse.stale, &peer.pulse.earlier].map(|count| count.load(Ordering::Relaxed));
+                let behind_ns = peer.pulse.behind_ns.load(Ordering::Relaxed);
+                if stale < IN_A_ROW || behind_ns == 0 {
+                    self.wrong_clocks.ends(peer.address);
+                } else if self.wrong_clocks.begins(peer.address, now) {
+                    notices.push(Notice::Clock { grantor: peer.address, behind_ns });
+                }
                 if earlier < IN_A_ROW {
-                    self.unheard.remove(&peer.address);
-                } else if self.unheard.insert(peer.address) {
+                    self.unheard.ends(peer.address);
+                } else if self.unheard.begins(peer.address, now) {
                     notices.push(Notice::Unheard { grantor: peer.address, why: Unheard::Earlier });
                 }
             }
@@ -322,11 +375,18 @@ impl Doctor {
                     Some(Change::Up) => notices.push(Notice::Up(peer.address)),
                     None => {}
                 }
-                let unheard = peer.pulse.take_unheard();
+                let (unheard, behind_ns) =
+                    (peer.pulse.take_unheard(), peer.pulse.behind_ns.load(Ordering::Relaxed));
                 if health.is_up() {
-                    self.unheard.remove(&peer.address);
-                } else if let Some(why) = unheard
-                    && self.unheard.insert(peer.address)
+                    self.wrong_clocks.ends(peer.address);
+                    self.unheard.ends(peer.address);
+                    continue;
+                }
+                if behind_ns != 0 && self.wrong_clocks.begins(peer.address, now) {
+                    notices.push(Notice::Clock { grantor: peer.address, behind_ns });
+                }
+                if let Some(why) = unheard
+                    && self.unheard.begins(peer.address, now)
                 {
                     notices.push(Notice::Unheard { grantor: peer.address, why });
                 }
@@ -473,19 +533,55 @@ mod tests {
         assert!(doctor.look(&trust, &probes, 6, &mut notices));
         assert_eq!(notices, [Notice::Up(addresses[0]), Notice::Up(addresses[1])]);
         notices.clear();
-        trust.peers[0].pulse.behind_ns.store(-1_500_000_000, Ordering::Relaxed);
-        doctor.look(&trust, &probes, 6, &mut notices);
-        doctor.look(&trust, &probes, 6, &mut notices);
-        assert_eq!(notices.len(), 1);
-        assert!(notices[0].to_string().contains("10.0.0.1 is 1.5 s ahead of ours"), "{}", notices[0]);
+        // Who answers has a clock that is right: what is stale was repeated by somebody.
+        answers(6, &[0, 1]);
+        trust.peers[0].pulse.stale(-1_500_000_000);
+        assert!(!doctor.look(&trust, &probes, 7, &mut notices));
+        assert!(!doctor.look(&trust, &probes, 8, &mut notices));
+        assert_eq!(notices, []);
+        assert!(doctor.look(&trust, &probes, 9, &mut notices));
+        doctor.look(&trust, &probes, 10, &mut notices);
+        let clock = Notice::Clock { grantor: addresses[0], behind_ns: -1_500_000_000 };
+        let down = [0, 1].map(|at: usize| Notice::Down(addresses[at]));
+        assert_eq!(notices, [down[0], clock, down[1], Notice::AllDown]);
+        assert!(notices[1].to_string().contains("10.0.0.1 is 1.5 s ahead of ours"), "{}", notices[1]);
         notices.clear();
         // Not probed any more.
-        answers(6, &[0, 1]);
-        doctor.look(&trust, &probes, 7, &mut notices);
-        doctor.look(&trust, &probes, 8, &mut notices);
-        assert!(doctor.look(&trust, &probes, 9, &mut notices));
+        assert!(doctor.is_down(addresses[0]));
         assert!(doctor.look(&trust, &ProbesConfig { interval_ms: 0, ..probes }, 9, &mut notices));
         assert!(!doctor.is_down(addresses[0]));
+    }
+
+    /// Between what counts somebody repeats what a Grantor once sent, or its clock goes wrong again and again.
+    #[test]
+    fn a_wrong_clock_is_said_once_in_ten_seconds() {
+        let addresses = addresses(&[1]);
+        let trust = Trust::default().changed(ring(&[1]), 9, &addresses).unwrap();
+        let pulse = &trust.peers[0].pulse;
+        let (begun, clock) = (Instant::now(), Notice::Clock { grantor: addresses[0], behind_ns: 20 });
+        let said = |probes: &ProbesConfig, answers: bool| {
+            let (mut doctor, mut notices) = (Doctor::default(), Vec::new());
+            for at in 0..250_u64 {
+                let now = begun + Duration::from_millis(100 * at);
+                // Down for five rounds of ten, unless it always answers.
+                if answers || at % 10 < 5 {
+                    pulse.taken();
+                    pulse.answered.store(at + 1, Ordering::Relaxed);
+                }
+                doctor.look_at(now, &trust, probes, at + 1, &mut notices);
+                (0..IN_A_ROW).for_each(|_| pulse.stale(20));
+                // Not each look is of another round.
+                doctor.look_at(now, &trust, probes, at + 1, &mut notices);
+            }
+            notices.into_iter().filter(|notice| *notice == clock).count()
+        };
+        let probes = ProbesConfig { interval_ms: 100, fall: 2, rise: 1 };
+        assert_eq!(said(&probes, true), 0, "it answers each round");
+        assert_eq!(said(&probes, false), 3, "25 seconds");
+        let off = ProbesConfig { interval_ms: 0, ..probes };
+        assert_eq!(said(&off, true), 3, "16 in a row between two that count");
+        pulse.taken();
+        assert_eq!((pulse.stale.load(Ordering::Relaxed), pulse.behind_ns.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[test]

@@ -399,6 +399,17 @@ fn parameters_are_checked_by_who_asks_for_them() {
     assert_eq!(none.to_string(), "test.lua: does not know parameter \"colour\": it has none");
     let error = place.script("parameter('file')", "").map(drop).unwrap_err().to_string();
     assert_eq!(error, "test.lua:1: parameter \"file\" is missing");
+    // What the script itself says is held to its range, too, whatever the configuration gives.
+    for (call, wanted) in [
+        ("0/0, 0, 1", "its default is nan: give 0 to 1"),
+        ("2, 0, 1", "its default is 2: give 0 to 1"),
+        ("2, 0", "a range is two numbers"),
+        ("2, nil, 3", "a range is two numbers"),
+    ] {
+        let script = format!("parameter('a', {call})\nfunction decide(q) end");
+        let error = place.script(&script, "parameters = { a = 1 }").map(drop).unwrap_err().to_string();
+        assert_eq!(error, format!("test.lua:1: parameter \"a\": {wanted}"));
+    }
     let error = |section: &str| place.engine(section).map(drop).unwrap_err().to_string();
     assert!(error("").contains("give either a name or a file"));
     assert!(error("name = \"a\"\nfile = \"b\"").contains("give either a name or a file"));

@@ -415,6 +415,27 @@ fn what_was_asked_before_stays_harmless() {
     }
 }
 
+/// Where it lies in memory says nothing to anybody, and is elsewhere each time.
+#[test]
+fn an_error_that_is_no_text_is_told_by_its_kind() {
+    for (thrown, wanted) in [
+        ("{}", "an error that is a table"),
+        ("function() end", "an error that is a function"),
+        ("coroutine.create(function() end)", "an error that is a thread"),
+        ("buffer.create(1)", "an error that is a buffer"),
+        ("setmetatable({}, { __tostring = function() return 'mine' end })", "mine"),
+        ("'table: 5'", "table: 5"),
+    ] {
+        let place = Place::default();
+        let script = format!("function decide(q)\n error({thrown})\nend");
+        decide(&mut place.script(&script, "").unwrap(), 0, &[question(1)]);
+        let lines = place.lines();
+        assert_eq!(lines, [format!("policy: test.lua:2: {wanted} (error)")], "{thrown}");
+        let error = place.script(&format!("error({thrown})"), "").map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("test.lua:") && error.ends_with(wanted), "{error}");
+    }
+}
+
 /// Compiling is outside of all other limits.
 #[test]
 fn a_script_has_a_greatest_length() {

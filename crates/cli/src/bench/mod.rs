@@ -70,6 +70,7 @@ pub(crate) enum BenchCommand {
 
 /// Runs a benchmark; false if an answer was wrong.
 pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
+    crate::usage::to_the_end();
     match command {
         BenchCommand::Lpm(args) if args.is_runner() => runner::run(&args),
         BenchCommand::Lpm(args) if args.figure.is_some() => figures::run(&args),

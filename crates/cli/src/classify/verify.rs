@@ -4,7 +4,7 @@
 use super::check::{Checker, Set, Tally};
 use crate::json::{self, Verified};
 use crate::tables::check_input;
-use crate::usage::{Usage, complain, one_line, usage};
+use crate::usage::{Usage, complain, one_line, to_the_end, usage};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -59,6 +59,7 @@ enum Structure {
 }
 
 pub(super) fn run(args: &Verify) -> Result<bool> {
+    to_the_end();
     let start = Instant::now();
     let (mut tally, mut unread) = (Tally::default(), 0);
     let files = args.files()?;

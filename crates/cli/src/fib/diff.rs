@@ -53,6 +53,9 @@ struct Line<'a> {
 }
 
 pub(super) fn run(args: &Diff) -> Result<bool> {
+    if args.exit_code {
+        crate::usage::to_the_end();
+    }
     let (a, b) = (args.load.load(&args.a)?, args.load.load(&args.b)?);
     let mut out = BufWriter::new(crate::usage::out());
     let mut summary = Summary { v: json::VERSION, ..Summary::default() };

@@ -28,7 +28,7 @@ mod taps;
 mod watch;
 mod written;
 
-use crate::usage::{complain_as, usage};
+use crate::usage::{complain_as, to_the_end, usage};
 use anyhow::{Context, Result};
 use clap::Args;
 use config::{Config, ControlSection, RunSection};
@@ -131,6 +131,7 @@ pub(crate) struct ReplayArgs {
 
 /// `tidemill run`.
 pub(crate) fn run(args: RunArgs) -> Result<bool> {
+    to_the_end();
     // Before anything that takes its time: a signal that nobody waits for would end it.
     let hangup = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGHUP, hangup.clone())
@@ -400,6 +401,7 @@ fn check_read(config: &Config, path: &Path) -> Result<(Graph, String)> {
 
 /// `tidemill replay`.
 pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
+    to_the_end();
     crate::tables::check_input(&args.record)?;
     let mut reader = RecordReader::open(&args.record)?;
     let Some(Event::Header { version, config, capture_clock, ports, nodes, state }) = reader.next_event()?

@@ -57,7 +57,8 @@ use watch::Pair;
 #[derive(Args)]
 #[command(
     after_help = "It needs root: it makes network namespaces, and attacks that the kernel makes itself (Linux 5.18). Nothing outside of these namespaces is touched, and \
-    nothing is left behind.\n\nExit status: 0 if all is as [expect] says, 1 if not.\n\n\
+    nothing is left behind; of one that is killed (SIGKILL) its folder tidemill-scenario-PID stays among the temporary files until the next scenario removes it.\n\n\
+    Exit status: 0 if all is as [expect] says, 1 if not, whether anybody reads the output or not.\n\n\
     Examples:\n  tidemill scenario examples/ddos/ddos.toml\n  tidemill scenario examples/ddos/ddos.toml --json --plot ddos.svg\n  \
     tidemill scenario examples/ddos/ddos.toml --phase quiet --phase requests\n  tidemill check examples/ddos/ddos.toml"
 )]
@@ -94,6 +95,7 @@ pub(crate) fn check(path: &Path, text: &str) -> Result<bool> {
 
 /// `tidemill scenario`.
 pub(crate) fn run(args: &ScenarioArgs) -> Result<bool> {
+    usage::to_the_end();
     // Before there is anything to undo.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -251,7 +251,7 @@ impl DecisionNode {
         let opened = match keys.open(&header, datagram.payload, &ends, (cx.now_ns, trust.tolerance_ns)) {
             Ok(opened) => opened,
             Err(Refusal::Stale { behind_ns }) => {
-                peer.pulse.behind_ns.store(behind_ns, Ordering::Relaxed);
+                peer.pulse.stale(behind_ns);
                 return desk.refuse(Counter::DecisionsStale, DropReason::DecisionStale);
             }
             Err(_) => {

@@ -6,7 +6,7 @@ local native, parameters, questions, answers, QUESTION, ANSWER, HEADER, SEED = .
 math.randomseed(SEED)
 
 -- What stays of the standard libraries. Nothing else: what is not on the list has not been looked at. A call that works in C for longer
--- than a moment, and so cannot be interrupted, is either not here or bounded below.
+-- than a moment, and so cannot be interrupted, is either not here or bounded below. Operators cannot be: see the module `policy`.
 local KEPT = {
 	string = "byte char find format gmatch gsub len lower match rep reverse sub upper split pack packsize unpack",
 	table = "concat insert remove sort pack unpack create find clear freeze isfrozen clone",
@@ -117,6 +117,14 @@ function globals.parameter(name, default, least, most)
 		error("parameter: a name comes first", 2)
 	end
 	asked[name] = true
+	if least ~= nil or most ~= nil then
+		if type(least) ~= "number" or type(most) ~= "number" then
+			error(`parameter "{name}": a range is two numbers`, 2)
+		end
+		if type(default) == "number" and not (default >= least and default <= most) then
+			error(`parameter "{name}": its default is {default}: give {least} to {most}`, 2)
+		end
+	end
 	local value = parameters[name]
 	if value == nil then
 		if default == nil then

@@ -1,8 +1,8 @@
 //! One Lua state with a policy in it: made, closed off, asked, held to its limits.
 //!
 //! Limits are counted by Luau's interrupt, which comes at every call, at every turn of a loop and at every step of pattern matching, in
-//! coroutines and under `pcall` as well: a script cannot go on without passing one, and once the limit is reached every further one
-//! raises an error too, so that `pcall` in a loop gains nothing. What works in C without interrupts is bounded by the prelude.
+//! coroutines and under `pcall` as well: a script cannot go on without passing one but to the end of a function's text, and once the limit is reached every further one
+//! raises an error too, so that `pcall` in a loop gains nothing. Calls that work in C without interrupts are bounded by the prelude; operators on long texts are not.
 
 use crate::answer::{Answer, Failure};
 use crate::error::PolicyError;
@@ -444,6 +444,13 @@ fn without_prelude(line: &str) -> &str {
     behind.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line)
 }
 
+/// What an error is that is no text: Luau says its kind and where it lies in memory.
+fn kind(line: &str) -> Option<&str> {
+    let (kind, place) = line.split_once(": 0x")?;
+    let is_kind = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphabetic());
+    (is_kind && place.bytes().all(|b| b.is_ascii_hexdigit())).then_some(kind)
+}
+
 /// The error in one line that begins with the script's name, with the line number where there is one.
 fn message(error: &Error, script: &str) -> String {
     let text = match root(error) {
@@ -453,6 +460,8 @@ fn message(error: &Error, script: &str) -> String {
     };
     let mut lines = text.lines();
     let line = without_prelude(lines.next().unwrap_or_default());
+    let no_text = kind(line).map(|kind| format!("an error that is a {kind}"));
+    let line = no_text.as_deref().unwrap_or(line);
     let at = |line: &str| {
         let behind = line.trim_start().strip_prefix(script)?.strip_prefix(':')?;
         let number: String = behind.chars().take_while(char::is_ascii_digit).collect();

@@ -76,6 +76,7 @@ struct Job<'a> {
 }
 
 pub(super) fn run(args: &Verify) -> Result<bool> {
+    usage::to_the_end();
     let start = Instant::now();
     let tally = match args.suite {
         Some(count) => suite::run(args, count)?,
