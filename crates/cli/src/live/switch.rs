@@ -28,7 +28,6 @@ pub(crate) enum SwitchVerb {
             tidemill switch add --file new.flows\n  tidemill switch add --file all.flows --replace")]
     Add {
         /// A rule, a group or a meter, in the words of ovs-ofctl
-        #[arg(required_unless_present = "file")]
         flow: Option<String>,
         /// A file of them
         #[arg(long, value_name = "FILE", conflicts_with = "flow")]
@@ -77,6 +76,9 @@ pub(crate) enum SwitchVerb {
 pub(super) fn run(live: &Live, verb: &SwitchVerb) -> Result<bool> {
     match verb {
         SwitchVerb::Trace { packet } => trace(live, packet),
+        SwitchVerb::Add { flow: None, file: None, .. } => {
+            Err(usage("switch add: give a rule, a group or a meter, or --file FILE"))
+        }
         SwitchVerb::Add { flow, file, replace } => add(live, flow.as_deref(), file.as_deref(), *replace),
         SwitchVerb::Delete { filter, strict } => {
             let query = FlowsDelete { filter: Some(filter.clone()), strict: Some(*strict) };
