@@ -77,7 +77,7 @@ pub(super) fn run(live: &Live, verb: &SwitchVerb) -> Result<bool> {
     match verb {
         SwitchVerb::Trace { packet } => trace(live, packet),
         SwitchVerb::Add { flow: None, file: None, .. } => {
-            Err(usage("switch add: give a rule, a group or a meter, or --file FILE"))
+            Err(crate::usage("switch add: give a rule, a group or a meter, or --file FILE"))
         }
         SwitchVerb::Add { flow, file, replace } => add(live, flow.as_deref(), file.as_deref(), *replace),
         SwitchVerb::Delete { filter, strict } => {
