@@ -1,6 +1,7 @@
 //! Reading: detection by magic bytes, decoders, errors with their place.
 
-use std::fs::File;
+use crate::whole::readable;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 use std::path::Path;
 
@@ -52,13 +53,18 @@ impl Format {
     }
 }
 
-/// Opens a file, plain or compressed.
+/// Opens a file, plain or compressed. A pipe is waited for. What it gives may have no end, and a small file may unpack to any length: who keeps what he reads
+/// needs a bound.
 ///
 /// # Errors
-/// As the operating system says, with the file's name; later reads fail as [`decode`]'s do, with the file's name.
+/// As the operating system says, with the file's name; it is neither a file nor a pipe. Later reads fail as [`decode`]'s do, with the file's name.
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))?;
+    let failed = |e: io::Error| io::Error::new(e.kind(), format!("{name}: {e}"));
+    // Opening may do something to a device already; and the path may mean something else when it is opened.
+    fs::metadata(path).and_then(|data| readable(&data)).map_err(failed)?;
+    let file = File::open(path).map_err(failed)?;
+    file.metadata().and_then(|data| readable(&data)).map_err(failed)?;
     unpack(file, name)
 }
 

@@ -5,7 +5,7 @@
 //! (xz) and frames (zstd, RFC 8878 3) read as one; truncated or corrupt data is an error that names the file and
 //! the offset in the uncompressed data up to which everything was right. [`create`] is the way back.
 //!
-//! [`read_whole`] reads what a configuration names, as it is: to a bound, and never for ever.
+//! [`read_whole`] reads what a configuration or a command line names, as it is: to a bound, and never for ever. No device is read by either.
 
 #![forbid(unsafe_code)]
 

@@ -56,8 +56,8 @@ fn open(path: &Path) -> io::Result<File> {
     options.read(true).open(path)
 }
 
-/// Whether it is a pipe.
-fn readable(data: &Metadata) -> io::Result<bool> {
+/// Whether it is a pipe; refuses what is neither that nor a file.
+pub(crate) fn readable(data: &Metadata) -> io::Result<bool> {
     #[cfg(unix)]
     let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&data.file_type());
     #[cfg(not(unix))]

@@ -83,6 +83,10 @@ fn missing_and_bzip2_files_are_named() {
     let error = tidemill_archive::open(&missing).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     assert!(error.to_string().starts_with(&format!("{}: ", missing.display())));
+    for no_file in [Path::new("/dev/zero"), dir.path()] {
+        let error = tidemill_archive::open(no_file).err().unwrap().to_string();
+        assert_eq!(error, format!("{}: a device or a folder, and no file", no_file.display()));
+    }
     let error = read_back(dir.path(), b"BZh91AY&SY").unwrap_err();
     assert!(error.to_string().contains("bzip2 is not read: unpack it with bunzip2"), "{error}");
 }

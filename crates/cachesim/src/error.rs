@@ -36,6 +36,14 @@ pub enum LogError {
         /// The file's name.
         file: String,
     },
+    /// More requests than are kept.
+    #[error("{file}: more than {most} requests: give a limit")]
+    TooLong {
+        /// The file's name.
+        file: String,
+        /// So many.
+        most: usize,
+    },
     /// There are no requests.
     #[error("{file}: no requests: give a request log")]
     Empty {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,22 +18,40 @@ fn unfinished() -> MutexGuard<'static, Option<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The text of a file of at most so many bytes. More are not read: a device or a pipe may have no end. `give`: what to give instead.
+/// A line of standard input has no more bytes, its end among them.
+const MOST_LINE: u64 = 1 << 16;
+
+/// The text of a file of at most so many bytes, or of a pipe. More are not read, and no device: it may have no end. `give`: what to give instead.
 ///
 /// # Errors
-/// The file cannot be read; bad usage: it is longer than that, or no UTF-8.
+/// Bad usage: it cannot be read, is longer than that, or no UTF-8.
 pub(crate) fn text(path: &Path, most: u64, give: &str) -> Result<String> {
     let name = path.display();
-    let unread = || format!("{name}: cannot be read: {give}");
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).with_context(unread)?;
-    if bytes.len() as u64 > most {
-        return Err(usage(format!("{name}: longer than {most} bytes: {give}")));
-    }
+    let bytes = tidemill_archive::read_whole(path, most);
+    let bytes = bytes.map_err(|error| usage(format!("{name}: {error}: {give}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let right = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
         let line = 1 + right.filter(|&&byte| byte == b'\n').count();
         usage(format!("{name}: line {line}: no UTF-8: {give}"))
+    })
+}
+
+/// Lines, without white space at their ends. What may have no line end, as standard input may, is not read to its end: a longer line is an error, and the last.
+pub(crate) fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<String>> {
+    let mut next = move || -> io::Result<Option<String>> {
+        let mut line = Vec::new();
+        let read = reader.by_ref().take(MOST_LINE + 1).read_until(b'\n', &mut line)?;
+        if read as u64 > MOST_LINE {
+            return Err(io::Error::other(format!("a line of more than {MOST_LINE} bytes")));
+        }
+        let text = String::from_utf8(line).map_err(|_| io::Error::other("a line that is no UTF-8"))?;
+        Ok((read > 0).then(|| text.trim().to_owned()))
+    };
+    let mut is_over = false;
+    std::iter::from_fn(move || {
+        let line = if is_over { None } else { next().transpose() };
+        is_over = !matches!(line, Some(Ok(_)));
+        line
     })
 }
 
@@ -117,8 +135,27 @@ mod tests {
         assert_eq!(of(b"12345678"), Ok("12345678".to_owned()));
         assert!(of(b"123456789").is_err_and(|said| said.ends_with("a: longer than 8 bytes: give less")));
         assert!(of(b"1\n\n2\xff").is_err_and(|said| said.ends_with("a: line 3: no UTF-8: give less")));
-        let endless = text(Path::new("/dev/zero"), 1 << 20, "").unwrap_err().to_string();
-        assert!(endless.contains("longer than 1048576 bytes"), "{endless}");
+        for no_file in [Path::new("/dev/zero"), folder.path()] {
+            let said = text(no_file, 1 << 20, "give a file").unwrap_err();
+            assert!(said.is::<crate::Usage>(), "{said}");
+            let wanted = format!("{}: a device or a folder, and no file: give a file", no_file.display());
+            assert_eq!(said.to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn lines_have_a_bound() {
+        let of = |text: &[u8]| -> Vec<Result<String, String>> {
+            lines(io::BufReader::new(text)).map(|line| line.map_err(|error| error.to_string())).collect()
+        };
+        let good = |text: &str| -> Result<String, String> { Ok(text.to_owned()) };
+        assert!(of(b"").is_empty());
+        assert_eq!(of(b"one\n\n two\r\nthree"), [good("one"), good(""), good("two"), good("three")]);
+        assert_eq!(of(b"one\n\xff\ntwo\n"), [good("one"), Err("a line that is no UTF-8".into())]);
+        let mut endless = lines(io::BufReader::new(io::repeat(0)));
+        let said = endless.next().map(|line| line.unwrap_err().to_string());
+        assert_eq!(said.as_deref(), Some("a line of more than 65536 bytes"));
+        assert!(endless.next().is_none());
     }
 
     #[test]

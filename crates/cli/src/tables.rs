@@ -1,8 +1,9 @@
 //! What table-reading commands share: which files, which structures, which families.
 
 use crate::usage;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use tidemill_feed::{Counts, LabelBy, LoadOptions, LoadedTable, Peer};
 use tidemill_lpm::{Algorithm, Family, Label, Prefix, Rib};
@@ -103,13 +104,26 @@ pub(crate) fn report_left_out(counts: &Counts) {
     }
 }
 
-/// A file that is not there is bad usage; what is in it is not.
+/// Bytes of a file of keys at most.
+const MOST_KEY_BYTES: u64 = 16 << 30;
+
+/// A file that is not there is bad usage, and so are a folder and a device, which may have no end; what is in it is not. A pipe is taken.
 pub(crate) fn check_input(file: &Path) -> Result<()> {
+    let is_device = |of: std::fs::FileType| of.is_char_device() || of.is_block_device();
     match std::fs::metadata(file) {
         Ok(data) if data.is_dir() => Err(usage(format!("{}: is a folder: give a file", file.display()))),
+        Ok(data) if is_device(data.file_type()) => {
+            Err(usage(format!("{}: is a device: give a file", file.display())))
+        }
         Ok(_) => Ok(()),
         Err(error) => Err(usage(format!("{}: {error}: give a file that can be read", file.display()))),
     }
+}
+
+/// All of a file of keys.
+pub(crate) fn read_keys(file: &Path) -> Result<Vec<u8>> {
+    check_input(file)?;
+    tidemill_archive::read_whole(file, MOST_KEY_BYTES).with_context(|| file.display().to_string())
 }
 
 fn parse_peer(text: &str) -> Result<Peer> {
@@ -239,6 +253,16 @@ pub(crate) fn routes<A: Family>(rib: &Rib<A>) -> Vec<(Prefix<A>, Label)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folders_and_devices_are_no_input() {
+        for (path, what) in [("/dev/zero", "is a device"), ("/", "is a folder"), ("/no/such", "No such file")]
+        {
+            let said = read_keys(Path::new(path)).unwrap_err();
+            assert!(said.is::<crate::Usage>(), "{said}");
+            assert!(said.to_string().starts_with(&format!("{path}: {what}")), "{said}");
+        }
+    }
 
     #[test]
     fn peers_have_three_forms() {

@@ -235,6 +235,7 @@ fn mistakes_get_one_line_with_the_place() {
         ("fib verify --table four.txt --updates u6.txt", 1, "u6.txt: no updates in it"),
         ("fib stats --table none.txt", 2, "none.txt: No such file"),
         ("fib stats --table .", 2, ".: is a folder"),
+        ("fib stats --table /dev/zero", 2, "/dev/zero: is a device: give a file"),
         ("fib stats --table bad.txt", 1, "bad.txt:2: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?"),
         ("fib stats --table t.txt --algorithm fast", 2, "use one of auto, dxr-d16x4r"),
         ("fib stats --table v6.txt --algorithm dxr-d16x4r", 2, "not an IPv6 lookup structure"),

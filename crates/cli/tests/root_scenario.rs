@@ -280,6 +280,8 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
     folder.write("net.toml", good.replace("rx_ring = 8192", "client = [\"10.6.0.0/8\", \"fd00::/64\"]"));
     let attack = |text: &str| format!("{good}attack = [{{ {text} }}]\n");
     folder.write("count.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/8\", count = 3"));
+    folder.write("pps.toml", attack("shape = \"forgery\", pps = 18446744073709551615"));
+    folder.write("name.toml", good.replace("\"a\"", "\"\""));
     folder.write("fewer.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/24\", count = 512"));
     folder.write("sources.toml", attack("shape = \"udp\", pps = 1"));
     folder.write("family.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/8\", v6 = true"));
@@ -313,6 +315,10 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
         ("scenario policy.toml", 2, "\"other.lua\": it is none of `files`"),
         ("scenario short.toml --phase b", 2, "has no such phase"),
         ("check count.toml", 2, "give a power of two"),
+        ("check pps.toml", 2, "pps.toml:18: attack.pps = 18446744073709551615: give 1 to 100000000"),
+        ("check name.toml", 2, "name.toml:16: phase.name: is empty: give one"),
+        ("check /dev/zero", 2, "/dev/zero: a device or a folder, and no file: give a configuration file"),
+        ("scenario /dev/zero", 2, "/dev/zero: a device or a folder, and no file: give a scenario's file"),
     ]);
     assert!(folder.ok("check short.toml").out.contains("a scenario of 1 phases, 1 seconds"));
 }

@@ -171,6 +171,9 @@ fn a_recorded_run_with_route_changes_replays_fate_by_fate() {
     folder.fail(&[
         ("replay cut.tmrec.zst", 1, "cut.tmrec.zst: event "),
         ("replay not.tmrec", 1, "not.tmrec: event 0: claims"),
+        ("run /dev/zero", 2, "/dev/zero: a device or a folder, and no file: give a configuration file"),
+        ("check .", 2, ".: a device or a folder, and no file: give a configuration file"),
+        ("replay /dev/zero", 2, "/dev/zero: is a device: give a file"),
         ("replay missing.tmrec", 2, "missing.tmrec: No such file"),
         ("run router.toml --record r --workers 2", 2, "a record is of one worker"),
     ]);

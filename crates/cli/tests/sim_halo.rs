@@ -119,6 +119,7 @@ fn machines_are_shown_changed_and_refused() {
     folder.write("own.toml", shown.replace("cores = 8", "cores = 2"));
     assert!(folder.ok("sim halo --config own.toml --show-config").out.contains("cores = 2"));
     folder.write("wrong.toml", "[halo]\nscorebord = 3\n").write("bytes.toml", b"cores = 2\n# \xff\n");
+    folder.write("long.toml", "\n".repeat((1 << 20) + 1));
     // Figures make other machines of these, which there are none of.
     folder.write("slow.toml", "ghz = 0.7\n").write("large.toml", "slices = 1\n[cache]\nllc_kib = 1048576\n");
     folder.fail(&[
@@ -136,11 +137,12 @@ fn machines_are_shown_changed_and_refused() {
         ("sim halo --entries 2^3,8", 2, "--entries 8: twice: give each once"),
         ("sim halo --load 50,50", 2, "--load 50: twice: give each once"),
         // A folder is no file, whatever it is given as.
-        ("sim halo --config .", 1, ".: cannot be read"),
+        ("sim halo --config .", 2, ".: a device or a folder, and no file: give a machine"),
         ("sim halo --log .", 1, ".: line 1: cannot be read"),
         ("sim halo --capture .", 1, "."),
         ("sim halo --sweep cores=2 --sweep ghz=2 --sweep cores=4", 2, "--sweep cores: twice: give all"),
-        ("sim halo --config /dev/zero", 2, "/dev/zero: longer than 1048576 bytes: give a machine"),
+        ("sim halo --config /dev/zero", 2, "/dev/zero: a device or a folder, and no file: give a machine"),
+        ("sim halo --config long.toml", 2, "long.toml: longer than 1048576 bytes: give a machine"),
         ("sim halo --config bytes.toml", 2, "bytes.toml: line 2: no UTF-8"),
         ("sim halo --config slow.toml --figure halo-10", 2, "--figure halo-10: DRAM of 70 ns: this machine"),
         ("sim halo --config large.toml --figure halo-cores", 2, "--figure halo-cores: 16 slices, each of"),

@@ -86,6 +86,15 @@ fn mistakes_are_one_line_with_their_place() {
         folder.fail(&[("check switch.toml", 2, line), ("run switch.toml", 2, line)]);
     }
     folder.write("switch.flows", &flows);
+    folder.fail(&[
+        (
+            "switch add --file /dev/zero",
+            2,
+            "/dev/zero: a device or a folder, and no file: give a file of rules",
+        ),
+        ("switch add --file .", 2, ".: a device or a folder, and no file: give a file of rules"),
+        ("switch add --file gone", 2, "gone: No such file or directory (os error 2): give a file of rules"),
+    ]);
     for (from, to, line) in [
         ("access = 10 ", "access = 5000 ", "switch.toml: switch.vlans.dmz: 5000: VLANs go from 1 to 4094"),
         (
@@ -94,6 +103,7 @@ fn mistakes_are_one_line_with_their_place() {
             "switch.vlans.office: there is no port \"office\": there are lan, wan, dmz",
         ),
         ("flows = \"switch.flows\"", "flows = \"gone.flows\"", "gone.flows: No such file or directory"),
+        ("flows = \"switch.flows\"", "flows = \"/dev/zero\"", "/dev/zero: a device or a folder, and no file"),
         ("flows = \"switch.flows\"", "flows = \".\"", "is a folder: give a file"),
         (
             "flows = \"switch.flows\"",

@@ -1,5 +1,6 @@
 //! What can be wrong with a file, and where.
 
+use crate::labels::NextHopName;
 use std::io;
 use tidemill_lpm::prefix::PrefixError;
 
@@ -119,6 +120,12 @@ pub enum LineFault {
     /// The next hop is empty, longer than any name, or has a separator in it.
     #[error("the next hop {0:?} is no name (1 to 255 bytes without white space and quotes)")]
     NextHop(String),
+    /// A value that is no number, where every one has to be.
+    #[error("the value {0} is no whole number: give one, or none at all")]
+    Number(NextHopName),
+    /// More different values than are kept.
+    #[error("more than {0} different values: give a table with fewer")]
+    Values(usize),
     /// Neither announce nor withdraw.
     #[error("{0:?} is neither A (announce) nor W (withdraw)")]
     Op(String),

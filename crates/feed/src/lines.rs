@@ -6,6 +6,9 @@ use std::io::{self, BufRead};
 /// No line of a table is longer.
 pub(crate) const LINE_MAX_BYTES: usize = 4096;
 
+/// What has no line end in so many bytes is no text, and may have no end either.
+const ENDLESS_BYTES: usize = 1 << 20;
+
 /// What some editors write before the first line.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -26,8 +29,8 @@ impl Lines {
     }
 
     /// The same, refused where there are more.
-    pub(crate) fn at_most(self, most: Option<u64>) -> Self {
-        Lines { most, ..self }
+    pub(crate) fn at_most(self, most: u64) -> Self {
+        Lines { most: Some(most), ..self }
     }
 
     pub(crate) fn file(&self) -> &str {
@@ -68,10 +71,10 @@ impl Lines {
         }))
     }
 
-    /// Reads one line; `Some(false)` if it was too long (and is consumed all the same).
+    /// Reads one line; `Some(false)` if it was too long (and is consumed all the same, unless it seems to have no end).
     fn fill(&mut self) -> io::Result<Option<bool>> {
         self.buffer.clear();
-        let (mut any, mut whole) = (false, true);
+        let (mut any, mut whole, mut passed) = (false, true, 0);
         loop {
             let chunk = match self.reader.fill_buf() {
                 Ok(chunk) => chunk,
@@ -94,6 +97,13 @@ impl Lines {
             self.reader.consume(take + usize::from(ended));
             if ended {
                 break;
+            }
+            passed += take;
+            if passed > ENDLESS_BYTES {
+                let (file, line) = (&self.file, self.number + 1);
+                return Err(io::Error::other(format!(
+                    "{file}:{line}: longer than {ENDLESS_BYTES} bytes: no text"
+                )));
             }
         }
         if !any {

@@ -84,6 +84,9 @@ impl Peer {
     }
 }
 
+/// Lines, or MRT records, of a file at most, if nothing else is said: some times what the largest dumps of all routes of all peers have.
+pub const LINES_MAX: u64 = 1 << 25;
+
 /// How to load.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoadOptions {
@@ -99,8 +102,17 @@ pub struct LoadOptions {
     /// Leave out lines and records that are wrong (and count them) instead of refusing the file. What cannot be
     /// read at all (an I/O error, corrupt compressed data) stays an error.
     pub skip_wrong: bool,
-    /// A file with more lines (comments too), or MRT records, is refused: what a compressed one comes to its size does not tell.
+    /// A file with more lines (comments too), or MRT records, is refused: what a compressed one comes to its size does not tell, and a pipe may have no end.
+    /// `None`: [`LINES_MAX`].
     pub most: Option<u64>,
+    /// Every value of a text has to be a whole number.
+    pub numbers: bool,
+}
+
+impl LoadOptions {
+    pub(crate) fn most(&self) -> u64 {
+        self.most.unwrap_or(LINES_MAX)
+    }
 }
 
 /// What loading or replaying came across.
@@ -200,7 +212,7 @@ fn load_into(
 ) -> Result<(), FeedError> {
     match Kind::detect(&mut *reader, &file)? {
         Kind::Mrt => mrt::table::load(mrt::Records::new(reader, file), options, builder),
-        Kind::Text => text::load(Lines::new(reader, file).at_most(options.most), options, builder),
+        Kind::Text => text::load(Lines::new(reader, file).at_most(options.most()), options, builder),
     }
 }
 

@@ -19,6 +19,9 @@ use std::collections::HashMap;
 use tidemill_lpm::prefix::PrefixError;
 use tidemill_lpm::{Address, Label, Prefix};
 
+/// Values of a file that differ, at most: each is kept, and may have 255 bytes.
+const VALUES_MAX: usize = 1 << 23;
+
 /// What separates fields.
 #[derive(Clone, Copy)]
 pub(crate) enum Separator {
@@ -200,6 +203,12 @@ fn parse(
     }
     let name = NextHopName::parse(value)
         .ok_or_else(|| LineFault::NextHop(value.chars().take(NextHopName::TEXT_MAX).collect()))?;
+    if options.numbers && !matches!(name, NextHopName::Number(_)) {
+        return Err(LineFault::Number(name));
+    }
+    if known.len() >= VALUES_MAX {
+        return Err(LineFault::Values(VALUES_MAX));
+    }
     let label = builder.labels.label(&name);
     known.insert(value.into(), label);
     Ok((prefix, label))

@@ -67,6 +67,14 @@ fn wrong_tables_say_where_and_what() {
         load_error(long.as_bytes(), &LoadOptions::default()),
         "f:2: longer than 4096 bytes: not a line of a table"
     );
+    let endless = [b"10.0.0.0/8\n".to_vec(), b"1".repeat(1 << 21)].concat();
+    let tolerant = LoadOptions { skip_wrong: true, ..LoadOptions::default() };
+    assert_eq!(load_error(&endless, &tolerant), "f:2: longer than 1048576 bytes: no text");
+    let numbers = LoadOptions { numbers: true, ..LoadOptions::default() };
+    assert_eq!(
+        load_error(b"10.0.0.0/8 1\n11.0.0.0/8 eth0\n", &numbers),
+        "f:2: the value eth0 is no whole number: give one, or none at all"
+    );
     let late = [b"10.0.0.0/8 1\n".repeat(100), b"11.0.0.0/8 \xff\n".to_vec()].concat();
     assert_eq!(load_error(&late, &LoadOptions::default()), "f:101: not text (byte 12 of the line)");
     let origin = LoadOptions { label_by: LabelBy::OriginAs, ..LoadOptions::default() };

@@ -160,6 +160,19 @@ fn pcap_in_both_byte_orders_and_resolutions() {
 }
 
 #[test]
+fn a_section_has_so_many_interfaces() {
+    let mut make = Maker { big: false, bytes: Vec::new() }.section();
+    for _ in 0..1 << 16 {
+        make = make.block(1, |b| b.u16(1).u16(0).u32(0));
+    }
+    let make = make.block(6, |b| b.u32(65_535).u32(0).u32(1).u32(1).u32(1).raw(b"k"));
+    let (packets, error) = make.read();
+    assert!(error.is_none() && packets == [seen(1000, 0, b"k")]);
+    let error = make.block(1, |b| b.u16(1).u16(0).u32(0)).read().1.unwrap().to_string();
+    assert!(error.ends_with("more interfaces than 65536"), "{error}");
+}
+
+#[test]
 fn pcapng_with_sections_interfaces_resolutions_and_all_packet_blocks() {
     for big in [false, true] {
         let make = Maker { big, bytes: Vec::new() }.section();

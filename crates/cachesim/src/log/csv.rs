@@ -32,7 +32,7 @@ pub(super) fn read(mut reader: impl BufRead, name: &str, limit: usize) -> Result
     Ok(log.finish())
 }
 
-/// Whether there is a line. Of one that is too long only so much is kept as shows that it is.
+/// Whether there is a line. Of one that is too long only so much is read as shows that it is: it may have no end.
 fn next(reader: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, LogError> {
     line.clear();
     let mut any = false;
@@ -51,7 +51,7 @@ fn next(reader: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, LogError>
         let room = (LINE_MAX_BYTES + 1).saturating_sub(line.len());
         line.extend_from_slice(&chunk[..taken.min(room)]);
         reader.consume(taken + usize::from(end.is_some()));
-        if end.is_some() {
+        if end.is_some() || line.len() > LINE_MAX_BYTES {
             return Ok(true);
         }
     }

@@ -33,6 +33,9 @@ pub enum Op {
 /// A value is at most this long, bytes.
 pub const VALUE_MAX_BYTES: u32 = (1 << 30) - 1;
 
+/// Requests of a log at most, 16 GiB of them: a small file may unpack to any number, and a pipe may have no end.
+pub const REQUESTS_MAX: usize = 1 << 31;
+
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -155,6 +158,19 @@ pub fn load(path: &Path, format: Option<Format>, limit: usize) -> Result<Log, Lo
 /// # Errors
 /// As [`load`]'s.
 pub fn read(reader: impl BufRead, name: &str, format: Format, limit: usize) -> Result<Log, LogError> {
+    read_within(reader, name, format, limit, REQUESTS_MAX)
+}
+
+/// The same; a log with more than `most` is refused, unless the limit is below.
+fn read_within(
+    reader: impl BufRead,
+    name: &str,
+    format: Format,
+    limit: usize,
+    most: usize,
+) -> Result<Log, LogError> {
+    // With one more it is known that there are more.
+    let limit = limit.min(most + 1);
     let log = match format {
         Format::OracleGeneral => general::read(reader, name, limit)?,
         Format::Csv => csv::read(reader, name, limit)?,
@@ -162,6 +178,9 @@ pub fn read(reader: impl BufRead, name: &str, format: Format, limit: usize) -> R
     };
     if log.requests.is_empty() {
         return Err(LogError::Empty { file: name.into() });
+    }
+    if log.requests.len() > most {
+        return Err(LogError::TooLong { file: name.into(), most });
     }
     Ok(log)
 }
@@ -189,5 +208,27 @@ impl<'a> Builder<'a> {
 
     fn finish(self) -> Log {
         Log { requests: self.requests, keys: self.keys.finish() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_is_refused() {
+        let of = |text: &[u8], format, limit| {
+            let read = read_within(text, "f", format, limit, 2);
+            read.map(|log| log.requests.len()).map_err(|error| error.to_string())
+        };
+        let (three, long) = ([0_u8; 12], "f: more than 2 requests: give a limit".to_owned());
+        assert_eq!(of(&three[..8], Format::Int32, usize::MAX), Ok(2));
+        assert_eq!(of(&three, Format::Int32, usize::MAX), Err(long.clone()));
+        assert_eq!(of(&three, Format::Int32, 3), Err(long));
+        assert_eq!(of(&three, Format::Int32, 2), Ok(2));
+        // A line without an end is not read on.
+        let mut endless = std::io::BufReader::new(std::io::repeat(b'1'));
+        let error = read(&mut endless, "f", Format::Csv, 1).unwrap_err().to_string();
+        assert_eq!(error, "f:1: longer than 4096 bytes: not a line of a request log");
     }
 }

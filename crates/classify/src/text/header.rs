@@ -5,6 +5,9 @@ use super::{LONGEST_LINE, TextError, lines};
 use crate::key::Key;
 use std::io::BufRead;
 
+/// Headers of a trace at most: what is read may have no end.
+const MOST_HEADERS: usize = 1 << 24;
+
 /// A packet's header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -29,6 +32,9 @@ pub fn read_headers(reader: impl BufRead) -> Result<Vec<Header>, TextError> {
 pub fn read_headers_of(rules: usize, reader: impl BufRead) -> Result<Vec<Header>, TextError> {
     let mut headers = Vec::new();
     lines(reader, LONGEST_LINE, |line| {
+        if headers.len() == MOST_HEADERS {
+            return Err(line.error(0, format!("there can be {MOST_HEADERS} headers: leave the others out")));
+        }
         headers.push(header(line, rules)?);
         Ok(())
     })?;

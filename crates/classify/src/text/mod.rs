@@ -22,6 +22,9 @@ use std::io::BufRead;
 /// The longest line of a set or a trace, bytes: no rule needs a tenth of it.
 const LONGEST_LINE: usize = 4096;
 
+/// Lines of a set or a trace at most, empty ones and comments too: what is read may have no end.
+const MOST_LINES: usize = 1 << 26;
+
 /// What some editors put before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -64,6 +67,10 @@ pub(crate) fn lines(
             return Ok(());
         }
         number += 1;
+        if number > MOST_LINES {
+            let what = format!("there can be {MOST_LINES} lines: give fewer");
+            return Err(TextError::Line { line: number, column: 1, what });
+        }
         if text.len() > longest {
             let what = format!("a line of more than {longest} bytes: give one rule, header or group a line");
             return Err(TextError::Line { line: number, column: longest, what });

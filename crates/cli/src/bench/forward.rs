@@ -17,7 +17,6 @@ use crate::json::{self, Measurement, Params};
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
-use std::io::BufRead;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -334,7 +333,7 @@ pub(super) fn serve<A: Forwarded>(
         &json!({"v": json::VERSION, "ready": true, "subject": name, "routes": routes, "rejected": 0,
         "build_seconds": build_seconds, "bytes": stats.bytes, "params": {"burst": burst}}),
     )?;
-    for line in std::io::stdin().lock().lines() {
+    for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
         let line = line.trim();
         if line == "quit" {

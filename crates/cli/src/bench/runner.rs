@@ -6,7 +6,6 @@ use crate::json;
 use crate::usage;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use std::io::BufRead;
 use std::path::Path;
 use std::time::Instant;
 use tidemill_lookup::qsbr::Domain;
@@ -39,7 +38,7 @@ fn serve<A: Family>(rib: &Rib<A>, algorithm: Algorithm, keys: &Path) -> Result<b
     let params = json!({"batch": BATCH, "key_pages": key_pages(&[&keys[..], &repeated[..]])});
     json::print(&json!({"v": json::VERSION, "ready": true, "subject": fib.name(), "routes": rib.len(),
         "rejected": 0, "build_seconds": build_seconds, "bytes": fib.bytes(), "params": params}))?;
-    for line in std::io::stdin().lock().lines() {
+    for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
         let independent = Order::Independent { batch: BATCH };
         let (case, keys, order) = match line.trim() {
@@ -62,8 +61,7 @@ fn serve<A: Family>(rib: &Rib<A>, algorithm: Algorithm, keys: &Path) -> Result<b
 
 /// Reads keys: IPv4 as little-endian `u32` in host order of value, IPv6 as 16 bytes in network order.
 pub(super) fn read_keys<A: Address>(file: &Path) -> Result<Vec<A>> {
-    crate::tables::check_input(file)?;
-    let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+    let bytes = crate::tables::read_keys(file)?;
     let width = usize::from(A::BITS / 8);
     let count = bytes.len() / width;
     if bytes.len() % width != 0 || count == 0 || count % BLOCK != 0 {

@@ -6,7 +6,6 @@ use crate::usage;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use std::io::BufRead;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_feed::{LoadedTable, NextHopName};
@@ -186,7 +185,7 @@ pub(super) fn run(args: &Lookup) -> Result<bool> {
             typed.next().map_or(Ok(()), &mut answer)?;
             continue;
         }
-        for (number, line) in std::io::stdin().lock().lines().enumerate() {
+        for (number, line) in crate::files::lines(std::io::stdin().lock()).enumerate() {
             let line = line.context("standard input")?;
             let text = line.trim();
             if !text.is_empty() {

@@ -3,7 +3,7 @@
 use super::grid::{Grid, or_dash, span};
 use super::{Live, failed, print_line};
 use crate::usage;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,9 @@ use tidemill_control::schema::filter::{
 const PAGE: u32 = 10_000;
 /// Addresses given at once to be put in; and to be taken out: these are in the call's address, which may not be long.
 const BATCH: (usize, usize) = (4096, 256);
+
+/// Bytes of a file of addresses at most, as of one that a table's rule names.
+const MOST_SET_BYTES: u64 = 256 << 20;
 
 /// The verbs of `tidemill filter`.
 #[derive(Subcommand)]
@@ -227,9 +230,7 @@ fn change_set(live: &Live, change: &Change, more: bool) -> Result<bool> {
 
 fn read(file: &Path) -> Result<Vec<String>> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file)
-        .with_context(|| name.clone())
-        .map_err(|error| usage(crate::usage::one_line(&error)))?;
+    let text = crate::files::text(file, MOST_SET_BYTES, "give a file of addresses and networks")?;
     let mut networks = Vec::new();
     tidemill_nf::filter::text::read_set(&text, &mut networks)
         .map_err(|error| usage(format!("{name}: {error}")))?;

@@ -17,6 +17,9 @@ use tidemill_kvcache::redis::{Front, Options, Watch};
 /// The front looks at what the operator wants fifty times a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What is longer is no password.
+const MOST_PASSWORD_BYTES: u64 = 1 << 16;
+
 #[derive(Args)]
 pub(super) struct Redis {
     /// Where clients connect; repeatable
@@ -62,10 +65,8 @@ pub(super) struct Redis {
 
 /// Stands in front of a Redis until it is told to end.
 pub(super) fn serve(args: &Redis) -> Result<bool> {
-    let password = args.password_file.as_ref().map(|path| {
-        std::fs::read_to_string(path)
-            .with_context(|| format!("{}: give a file with a password", path.display()))
-    });
+    let text = |path: &PathBuf| crate::files::text(path, MOST_PASSWORD_BYTES, "give a file with a password");
+    let password = args.password_file.as_ref().map(text);
     let password = password.transpose()?.map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
     let options = Options {
         listen: args.listen.clone(),

@@ -2,8 +2,7 @@
 
 use super::grid::{Grid, span};
 use super::{Live, failed, print_line};
-use crate::usage;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use tidemill_control::schema::Done;
@@ -11,6 +10,9 @@ use tidemill_control::schema::switch::{
     Counters, CrossProduct, Flows, FlowsDelete, FlowsLoad, FlowsQuery, Groups, GroupsDelete, Stations,
     TraceQuery, Traced, path,
 };
+
+/// Bytes of rules that are given at once, at most: what a switch takes that has room for as many rules as it can have.
+const MOST_TEXT_BYTES: u64 = (16 << 20) + 256 * 4_194_304;
 
 /// The verbs of `tidemill switch`.
 #[derive(Subcommand)]
@@ -134,9 +136,7 @@ fn counters(live: &Live) -> Result<bool> {
 
 fn add(live: &Live, flow: Option<&str>, file: Option<&Path>, replace: bool) -> Result<bool> {
     let text = match (flow, file) {
-        (_, Some(file)) => std::fs::read_to_string(file)
-            .with_context(|| file.display().to_string())
-            .map_err(|error| usage(crate::usage::one_line(&error)))?,
+        (_, Some(file)) => crate::files::text(file, MOST_TEXT_BYTES, "give a file of rules")?,
         (flow, None) => flow.unwrap_or_default().to_owned(),
     };
     let done: Done = live.client()?.post(path::FLOWS, &FlowsLoad { text, replace }).map_err(failed)?;

@@ -508,12 +508,17 @@ pub(crate) struct RemapSection {
     pub(crate) seed: u64,
 }
 
+/// Bytes of a configuration file, or of a scenario's, at most.
+pub(crate) const MOST_BYTES: u64 = 64 << 20;
+
 /// Frames that ports and rings need, besides those of packets that wait.
 pub(crate) const OTHERS: usize = 1024;
 
 /// What the parser says, without the words of the language that it is written in: which key it is about, by the line that it is on, and what numbers can be.
-fn in_words(message: &str, line: Option<&str>) -> String {
-    let message = message.replace('\n', " ").replace("` as i128", "`");
+pub(crate) fn in_words(message: &str, line: Option<&str>) -> String {
+    let large = "this number is too large: give 9223372036854775807 or less";
+    let message =
+        message.replace('\n', " ").replace("` as i128", "`").replace("u64 value was too large", large);
     let Some((what, kind)) = message.rsplit_once(", expected ") else { return message };
     let numbers = match kind {
         "u8" => "a whole number from 0 to 255",
@@ -533,11 +538,20 @@ fn in_words(message: &str, line: Option<&str>) -> String {
 impl Config {
     /// Reads a configuration file; relative paths in it are relative to its folder (ports resolve theirs on opening).
     pub(crate) fn read(path: &Path) -> Result<(Config, String)> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| usage(format!("{}: {error}: give a configuration file", path.display())))?;
-        let mut config = Config::parse(&text, &path.display().to_string())?;
+        let text = Config::text(path)?;
+        Ok((Config::of(&text, path)?, text))
+    }
+
+    /// A configuration file's text.
+    pub(crate) fn text(path: &Path) -> Result<String> {
+        crate::files::text(path, MOST_BYTES, "give a configuration file")
+    }
+
+    /// Reads the text of that configuration file.
+    pub(crate) fn of(text: &str, path: &Path) -> Result<Config> {
+        let mut config = Config::parse(text, &path.display().to_string())?;
         config.resolve(path.parent().unwrap_or(Path::new("")));
-        Ok((config, text))
+        Ok(config)
     }
 
     /// Reads a configuration's text; `name` is for messages.

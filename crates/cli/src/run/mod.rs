@@ -32,6 +32,8 @@ use crate::usage::{complain_as, usage};
 use anyhow::{Context, Result};
 use clap::Args;
 use config::{Config, ControlSection, RunSection};
+#[cfg(all(target_os = "linux", feature = "xdp"))]
+pub(crate) use config::{MOST_BYTES, in_words};
 use report::{Live, Report};
 use role::{Open, Opening, Trouble};
 use service::Service;
@@ -323,11 +325,13 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
         return Ok(true);
     }
     let Some(path) = args.config else { return Err(usage("give a configuration")) };
+    // Once: it may be a pipe.
+    let text = Config::text(&path)?;
     #[cfg(all(target_os = "linux", feature = "xdp"))]
-    if std::fs::read_to_string(&path).is_ok_and(|text| crate::scenario::is_scenario(&text)) {
-        return crate::scenario::check(&path);
+    if crate::scenario::is_scenario(&text) {
+        return crate::scenario::check(&path, &text);
     }
-    let (config, _) = Config::read(&path)?;
+    let config = Config::of(&text, &path)?;
     let name = path.display();
     let (graph, said) = check_read(&config, &path)?;
     if args.dot {

@@ -11,6 +11,9 @@ use tidemill_lookup::image;
 /// What is larger and has only zeros in it, as a disk's image, is none of ours.
 const MOST_ZEROS: u64 = 1 << 30;
 
+/// An image that claims more is damaged: what it claims may have no disk behind it.
+const MOST_BYTES: u64 = 16 << 30;
+
 /// Who writes to a file for so long was killed while he did.
 const LEFT: Duration = Duration::from_secs(60);
 
@@ -150,6 +153,10 @@ pub(super) fn read_image(path: &Path) -> io::Result<Vec<u8>> {
     let length = image::length(&bytes);
     if let Some(length) = length.filter(|length| *length < there) {
         let what = format!("has {there} bytes, and {length} by its header: it is damaged");
+        return Err(io::Error::other(what));
+    }
+    if length.is_some() && there > MOST_BYTES {
+        let what = format!("has {there} bytes, and an image {MOST_BYTES} at most: it is damaged");
         return Err(io::Error::other(what));
     }
     if length.is_some() {
@@ -342,6 +349,13 @@ mod tests {
         File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
         let said = read_image(&path).unwrap_err().to_string();
         assert!(said.ends_with(&format!(", and {} by its header: it is damaged", image.len())), "{said}");
+        // Nor if it says so itself.
+        let mut long = image.clone();
+        long[48..56].copy_from_slice(&(1_u64 << 40).to_ne_bytes());
+        std::fs::write(&path, &long).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let said = read_image(&path).unwrap_err().to_string();
+        assert!(said.ends_with("and an image 17179869184 at most: it is damaged"), "{said}");
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
         assert_eq!(read_image(&path).unwrap(), [0; image::HEADER]);
     }

@@ -1,12 +1,16 @@
 //! The scenario file: TOML, unknown keys are errors, every error is one line with its place.
 
 use super::check;
+use crate::run::{MOST_BYTES, in_words};
 use crate::usage;
 use anyhow::Result;
-use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_grantor::GrantorSection;
@@ -165,7 +169,8 @@ pub(super) struct ClientSection {
     pub(super) bytes: usize,
     /// The part of its granted rate that the client sends, in datagrams, over each family.
     pub(super) share: f64,
-    /// KiB/s of a TCP transfer over each family; 0: none.
+    /// KiB/s of a TCP transfer over each family, at most 10,000,000; 0: none.
+    #[serde(deserialize_with = "tcp_kib_s")]
     pub(super) tcp_kib_s: u32,
     /// Datagrams a second of somebody who is declined, over each family.
     pub(super) declined_pps: u32,
@@ -181,6 +186,7 @@ impl Default for ClientSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Phase {
+    #[serde(deserialize_with = "name")]
     pub(super) name: String,
     pub(super) seconds: f64,
     /// What is done meanwhile by those who do not mean well.
@@ -213,7 +219,8 @@ pub(super) struct Change {
 #[serde(deny_unknown_fields)]
 pub(super) struct Attack {
     pub(super) shape: Shape,
-    /// Packets a second.
+    /// Packets a second, 1 to 100,000,000.
+    #[serde(deserialize_with = "pps")]
     pub(super) pps: u64,
     /// Where the sources are; their family is the attack's.
     #[serde(default)]
@@ -273,33 +280,72 @@ pub(crate) struct Read {
     pub(super) base: PathBuf,
 }
 
-/// Whether a text is that of a scenario rather than of a configuration.
+/// A whole number of the range; of another one it is told where it stands, however large it is.
+fn within<'de, D: Deserializer<'de>>(
+    from: D,
+    key: &str,
+    range: &RangeInclusive<u32>,
+) -> Result<u32, D::Error> {
+    let number = i128::deserialize(from)?;
+    let found = u32::try_from(number).ok().filter(|number| range.contains(number));
+    let wrong = || D::Error::custom(format!("{key} = {number}: give {} to {}", range.start(), range.end()));
+    found.ok_or_else(wrong)
+}
+
+fn tcp_kib_s<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    within(from, "client.tcp_kib_s", &(0..=10_000_000))
+}
+
+fn pps<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    within(from, "attack.pps", &(1..=100_000_000)).map(u64::from)
+}
+
+fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    if name.trim().is_empty() { Err(D::Error::custom("phase.name: is empty: give one")) } else { Ok(name) }
+}
+
+/// Whether a text is that of a scenario rather than of a configuration. What its values are is not looked at: a wrong one is told of by who reads it.
 pub(crate) fn is_scenario(text: &str) -> bool {
-    toml::from_str::<toml::Table>(text)
-        .is_ok_and(|table| table.contains_key("phase") && !table.contains_key("role"))
+    #[derive(Deserialize)]
+    struct Keys {
+        phase: Option<IgnoredAny>,
+        role: Option<IgnoredAny>,
+    }
+    toml::from_str::<Keys>(text).is_ok_and(|keys| keys.phase.is_some() && keys.role.is_none())
+}
+
+/// The two configurations' sections as they are written.
+#[derive(Deserialize)]
+struct Sections {
+    #[serde(default)]
+    gatekeeper: toml::Table,
+    #[serde(default)]
+    grantor: toml::Table,
+}
+
+fn parse<T: DeserializeOwned>(name: impl Display, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
+        let line =
+            error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        usage(format!("{name}:{line}: {}", in_words(error.message(), text.lines().nth(line - 1))))
+    })
 }
 
 /// Reads a scenario and checks it.
 pub(crate) fn read(path: &Path) -> Result<Read> {
+    of(path, &crate::files::text(path, MOST_BYTES, "give a scenario's file")?)
+}
+
+/// The same of the text of that file.
+pub(super) fn of(path: &Path, text: &str) -> Result<Read> {
     let name = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| usage(format!("{name}: {error}: give a scenario's file")))?;
-    let wrong = |error: toml::de::Error| {
-        let line =
-            error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        usage(format!("{name}:{line}: {}", error.message().replace('\n', " ")))
-    };
-    let scenario: Scenario = toml::from_str(&text).map_err(wrong)?;
-    let mut table: toml::Table = toml::from_str(&text).map_err(wrong)?;
-    let mut section = |key: &str| match table.remove(key) {
-        Some(toml::Value::Table(table)) => table,
-        _ => toml::Table::new(),
-    };
-    let (gatekeeper, grantor) = (section("gatekeeper"), section("grantor"));
+    let scenario = parse(&name, text)?;
+    let Sections { gatekeeper, grantor } = parse(&name, text)?;
     let base = path.parent().unwrap_or(Path::new("")).to_path_buf();
     let read = Read { scenario, gatekeeper, grantor, base };
     let checked = read.validate().and_then(|()| check::configurations(&read));
-    checked.map_err(|what| usage(check::located(&name, &text, &what)))?;
+    checked.map_err(|what| usage(check::located(&name, text, &what)))?;
     Ok(read)
 }
 
@@ -388,9 +434,6 @@ impl Read {
             return Err("attack: needs network.port = \"af_xdp\"".into());
         }
         for attack in &phase.attack {
-            if !(1..=100_000_000).contains(&attack.pps) {
-                return Err(format!("attack.pps = {}: give 1 to 100000000", attack.pps));
-            }
             if attack.count.is_some_and(|count| !count.is_power_of_two()) {
                 return Err("attack.count: give a power of two".into());
             }
@@ -422,5 +465,32 @@ impl Scenario {
     /// Newcomers of the whole scenario, of one family.
     pub(super) fn newcomers(&self) -> u32 {
         self.phase.iter().map(|phase| phase.newcomers).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "version = 1\n[client]\ntcp_kib_s = 0\n[[phase]]\nname = \"a\"\nseconds = 1\n\
+        attack = [{ shape = \"forgery\", pps = 7 }]\n";
+
+    #[test]
+    fn a_wrong_number_is_told_where_it_stands() {
+        assert!(parse::<Scenario>("s", GOOD).is_ok() && is_scenario(GOOD));
+        for (from, to, said) in [
+            ("= 0", "= 4294967295", "s:3: client.tcp_kib_s = 4294967295: give 0 to 10000000"),
+            ("= 0", "= -1", "s:3: client.tcp_kib_s = -1: give 0 to 10000000"),
+            ("\"a\"", "\" \"", "s:5: phase.name: is empty: give one"),
+            ("= 7", "= 0", "s:7: attack.pps = 0: give 1 to 100000000"),
+            ("= 7", "= 18446744073709551615", "s:7: attack.pps = 18446744073709551615: give 1 to 100000000"),
+            ("= 7", "= 99999999999999999999", "s:7: attack.pps = 99999999999999999999: give 1 to 100000000"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let text = GOOD.replacen(from, to, 1);
+            assert_eq!(parse::<Scenario>("s", &text).err().unwrap().to_string(), said);
+            assert!(is_scenario(&text), "{text}");
+        }
+        assert!(!is_scenario("role = \"router\"\n[[phase]]\n") && !is_scenario("version = 1\n"));
     }
 }

@@ -76,8 +76,8 @@ pub(crate) struct ScenarioArgs {
 }
 
 /// `tidemill check` of a scenario.
-pub(crate) fn check(path: &Path) -> Result<bool> {
-    let read = file::read(path)?;
+pub(crate) fn check(path: &Path, text: &str) -> Result<bool> {
+    let read = file::of(path, text)?;
     let seconds: f64 = read.scenario.phase.iter().map(|phase| phase.seconds).sum();
     println!(
         "{}: good: a scenario of {} phases, {seconds} seconds",

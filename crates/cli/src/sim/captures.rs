@@ -22,6 +22,8 @@ pub(super) struct Captures {
     files: Vec<PathBuf>,
     /// Files that the user named have to be right; of a collection that was made to be read wrongly, what can be read is.
     strict: bool,
+    /// Packets of all of them, at most.
+    most: u64,
 }
 
 /// What was read.
@@ -42,7 +44,7 @@ impl Captures {
     /// Neither was given, or the folder cannot be read.
     pub(super) fn find(named: &[PathBuf], figure: &str) -> Result<Self> {
         if !named.is_empty() {
-            return Ok(Captures { files: named.to_vec(), strict: true });
+            return Ok(Captures { files: named.to_vec(), strict: true, most: u64::MAX });
         }
         let Some(data) = std::env::var_os("TIDEMILL_DATA").filter(|data| !data.is_empty()) else {
             return Err(usage(format!("--figure {figure}: give --capture FILE, once or several times")));
@@ -50,7 +52,12 @@ impl Captures {
         let mut files = Vec::new();
         collect(&Path::new(&data).join("pcap"), &mut files)?;
         files.sort();
-        Ok(Captures { files, strict: false })
+        Ok(Captures { files, strict: false, most: u64::MAX })
+    }
+
+    /// The same, refused where there are more packets: for who keeps them.
+    pub(super) fn at_most(self, most: u64) -> Self {
+        Captures { most, ..self }
     }
 
     /// Of the collection only the file whose path ends so; all that the user has named.
@@ -71,7 +78,7 @@ impl Captures {
                 self.archive(file, &name, &mut read, &mut each)
             } else {
                 let reader = Reader::open(file);
-                packets(reader, &name, &mut read, &mut each)
+                self.packets(reader, &name, &mut read, &mut each)
             };
             self.judge(result, &mut read)?;
         }
@@ -107,9 +114,31 @@ impl Captures {
             entry.take(LONGEST_MEMBER).read_to_end(&mut bytes).with_context(|| path.display().to_string())?;
             let result = (|| {
                 let plain = tidemill_archive::decode(Cursor::new(bytes))?;
-                packets(Reader::new(&path, Box::new(BufReader::new(plain))), name, read, each)
+                self.packets(Reader::new(&path, Box::new(BufReader::new(plain))), name, read, each)
             })();
             self.judge(result, read)?;
+        }
+        Ok(())
+    }
+
+    fn packets(
+        &self,
+        reader: Result<Reader, tidemill_port::PortError>,
+        name: &str,
+        read: &mut Summary,
+        each: &mut impl FnMut(&str, &Captured<'_>),
+    ) -> Result<()> {
+        read.captures += 1;
+        let mut reader = reader?;
+        while let Some(record) = reader.next()? {
+            if read.packets >= self.most {
+                let most = self.most;
+                return Err(usage(format!("{name}: more than {most} packets in all: give shorter captures")));
+            }
+            read.packets += 1;
+            if let Some(ip) = ip(&record) {
+                each(name, &Captured { timestamp_ns: record.timestamp_ns, ip });
+            }
         }
         Ok(())
     }
@@ -124,23 +153,6 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
         if path.is_dir() { collect(&path, files)? } else { files.push(path) }
-    }
-    Ok(())
-}
-
-fn packets(
-    reader: Result<Reader, tidemill_port::PortError>,
-    name: &str,
-    read: &mut Summary,
-    each: &mut impl FnMut(&str, &Captured<'_>),
-) -> Result<()> {
-    read.captures += 1;
-    let mut reader = reader?;
-    while let Some(record) = reader.next()? {
-        read.packets += 1;
-        if let Some(ip) = ip(&record) {
-            each(name, &Captured { timestamp_ns: record.timestamp_ns, ip });
-        }
     }
     Ok(())
 }

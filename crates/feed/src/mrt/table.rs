@@ -47,7 +47,8 @@ pub(crate) fn load(
             reader.builder.counts.tolerate(options.skip_wrong, records.error(fault))?;
         }
         number += 1;
-        if let Some(most) = options.most.filter(|most| number > *most) {
+        let most = options.most();
+        if number > most {
             let fault = FileFault::TooLong { most };
             return Err(FeedError::File { file: records.file().into(), fault });
         }

@@ -34,11 +34,13 @@ impl PrefixTable {
             label_by: column,
             synthetic: Synthetic::Single,
             most: Some(LINES_MAX),
+            numbers: true,
             ..LoadOptions::default()
         };
         let loaded = tidemill_feed::load(path, &options)?;
         let mut values = vec![0; 1];
         for (label, value) in loaded.labels.iter() {
+            // A text is refused at its line; the routes of an MRT file lead to addresses.
             let NextHopName::Number(number) = value else {
                 let what = format!("{name}: the value {value} is no whole number: give one, or none at all");
                 return Err(PolicyError::config("policy", what));
@@ -193,10 +195,12 @@ mod tests {
 
     #[test]
     fn wrong_files_are_named_and_others_not_reached() {
-        let (folder, library) =
-            library(&[("words.txt", "192.0.2.0/24 eth0\n"), ("bad.txt", "192.0.2.0/24 1\nnonsense 2\n")]);
+        let (folder, library) = library(&[
+            ("words.txt", "192.0.2.0/24 1\n198.51.100.0/24 eth0\n"),
+            ("bad.txt", "192.0.2.0/24 1\nnonsense 2\n"),
+        ]);
         let error = |file: &str, column: &str| library.get(file, column).map(drop).unwrap_err().to_string();
-        assert!(error("words.txt", "value").contains("words.txt: the value eth0 is no whole number"));
+        assert!(error("words.txt", "value").contains("words.txt:2: the value eth0 is no whole number"));
         assert!(error("bad.txt", "value").contains("bad.txt:2"), "{}", error("bad.txt", "value"));
         assert!(error("none.txt", "value").contains("none.txt"));
         std::fs::write(folder.path().join("long.txt"), "#\n".repeat(LINES_MAX as usize + 1)).unwrap();

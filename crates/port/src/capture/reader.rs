@@ -13,6 +13,9 @@ const MAX_PACKET: u32 = 262_144;
 /// The longest block of a kind that has to be read whole (a packet block with its options).
 const MAX_BLOCK: u32 = 16 << 20;
 
+/// Interfaces of a section that are believed; a small file may unpack to any number.
+const MAX_INTERFACES: usize = 1 << 16;
+
 /// Bytes of pcap's file header.
 const FILE_HEADER: usize = 24;
 
@@ -359,6 +362,9 @@ impl Reader {
                 need(8, "an interface description")?;
                 let interface = self.interface()?;
                 if let Format::PcapNg { interfaces } = &mut self.format {
+                    if interfaces.len() == MAX_INTERFACES {
+                        return broken(format!("more interfaces than {MAX_INTERFACES}"));
+                    }
                     interfaces.push(interface);
                 }
                 return Ok(None);

@@ -60,6 +60,9 @@ impl<'a> Framed<'a> {
     }
 }
 
+/// Bytes of packets that are kept in memory at most: a small file may unpack to any length, and a pipe may have no end.
+const PRELOAD_MAX_BYTES: u64 = 16 << 30;
+
 /// A whole capture in memory, shared by the queues of a port.
 pub(crate) struct Preloaded {
     bytes: Vec<u8>,
@@ -78,6 +81,10 @@ struct Slot {
 impl Preloaded {
     /// Reads a whole capture, of which at most `limit` packets are wanted. A fault inside is kept for later.
     pub(crate) fn read(path: &Path, limit: u64) -> Result<Self, PortError> {
+        Self::read_within(path, limit, PRELOAD_MAX_BYTES)
+    }
+
+    fn read_within(path: &Path, limit: u64, most: u64) -> Result<Self, PortError> {
         let mut reader = Reader::open(path)?;
         let (mut bytes, mut records, mut error) = (Vec::new(), Vec::new(), None);
         while (records.len() as u64) < limit {
@@ -97,6 +104,13 @@ impl Preloaded {
                     });
                     bytes.extend_from_slice(framed.header.as_ref().map_or(&[], |h| &h[..]));
                     bytes.extend_from_slice(framed.data);
+                    if (bytes.len() + records.len() * size_of::<Slot>()) as u64 > most {
+                        let what = format!(
+                            "{}: more than {most} bytes in memory: play it without `preload`, or give `limit`",
+                            path.display()
+                        );
+                        return Err(PortError::File(std::io::Error::other(what)));
+                    }
                 }
             }
         }
@@ -148,5 +162,26 @@ impl Source {
             Source::Memory { at, .. } => *at = 0,
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_has_a_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.pcap");
+        let header = [0xa1b2_c3d4_u32, 2 | 4 << 16, 0, 0, 65535, 1];
+        let record = [0_u32, 0, 60, 60].into_iter().chain([0; 15]);
+        let words = header.into_iter().chain(record.clone()).chain(record);
+        std::fs::write(&path, words.flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+        let both = 2 * (60 + size_of::<Slot>()) as u64;
+        let read = |limit, most| Preloaded::read_within(&path, limit, most).map(|read| read.records.len());
+        assert_eq!(read(u64::MAX, both).unwrap(), 2);
+        assert_eq!(read(1, both - 1).unwrap(), 1);
+        let said = read(u64::MAX, both - 1).unwrap_err().to_string();
+        assert!(said.ends_with("bytes in memory: play it without `preload`, or give `limit`"), "{said}");
     }
 }

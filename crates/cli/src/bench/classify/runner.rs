@@ -12,7 +12,6 @@ use crate::json;
 use crate::usage;
 use anyhow::{Context, Result};
 use serde_json::json;
-use std::io::BufRead;
 use std::time::{Duration, Instant};
 use tidemill_classify::live::LiveRules;
 use tidemill_classify::suite::Rng;
@@ -67,7 +66,7 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
     let params = json!({"batch": BURST, "key_pages": key_pages(&[&keys[..]])});
     json::print(&json!({"v": json::VERSION, "ready": true, "subject": subject, "entries": rules.len(),
         "rejected": 0, "build_seconds": seconds, "bytes": bytes, "params": params}))?;
-    for line in std::io::stdin().lock().lines() {
+    for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
         let (case, count, time) = match line.trim() {
             "run lookup" => ("lookup", keys.len(), None),
@@ -99,7 +98,7 @@ fn traffic(args: &ClassifyBench) -> Result<bool> {
         &json!({"v": json::VERSION, "ready": true, "subject": "switch", "entries": 0, "rejected": 0,
         "build_seconds": 0.0, "bytes": 0, "params": params}),
     )?;
-    for line in std::io::stdin().lock().lines() {
+    for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
         let line = line.trim();
         if line == "quit" {

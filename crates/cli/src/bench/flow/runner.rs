@@ -7,7 +7,6 @@ use crate::json;
 use crate::usage;
 use anyhow::{Context, Result};
 use serde_json::json;
-use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tidemill_flow::key::Key;
@@ -112,8 +111,7 @@ pub(super) fn run<const W: usize>(args: &RunnerArgs, common: Common) -> Result<b
 /// The keys of a file.
 fn read_keys<const W: usize>(asked: &Asked<'_>) -> Result<Vec<Key<W>>> {
     let (file, width) = (asked.keys, asked.common.key_bytes);
-    crate::tables::check_input(file)?;
-    let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+    let bytes = crate::tables::read_keys(file)?;
     let (count, present) = (bytes.len() / width, asked.present);
     if bytes.len() % width != 0 || present == 0 || count <= present {
         return Err(usage(format!(
@@ -291,7 +289,7 @@ fn serve<const W: usize, S: Store<W>>(asked: &Asked<'_>) -> Result<bool> {
         "params": {"batch": common.batch, "capacity": store.capacity(), "hash": hash,
             "pages": table_pages(store.bytes(), size_of_val(&keys[..]))}}))?;
     let mut queries: Option<Queries<W>> = None;
-    for line in std::io::stdin().lock().lines() {
+    for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
         let name = line.trim().strip_prefix("run ").unwrap_or(line.trim());
         let case = match name {

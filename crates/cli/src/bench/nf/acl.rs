@@ -6,9 +6,11 @@
 use super::frames::{Ends, datagram, segment};
 use crate::bench::ends::FRAME;
 use crate::classify::read;
+use crate::tables::check_input;
 use crate::usage;
 use anyhow::{Context as _, Result};
 use std::collections::HashSet;
+use std::io::Read as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,11 +57,28 @@ fn ends_of(header: &Header) -> Option<(Ends, bool)> {
     (is_v4 && goes && (is_tcp || protocol == Protocol::UDP)).then_some(([from, to], is_tcp))
 }
 
+/// Bytes of a list at most.
+const MOST_LIST_BYTES: u64 = 256 << 20;
+
+/// The list's text, unpacked: a small file may unpack to any length.
+fn unpacked(list: &Path) -> Result<String> {
+    check_input(list)?;
+    let (name, mut text) = (list.display(), String::new());
+    let reader = tidemill_archive::open(list).map_err(usage)?;
+    reader.take(MOST_LIST_BYTES + 1).read_to_string(&mut text).with_context(|| name.to_string())?;
+    if text.len() as u64 > MOST_LIST_BYTES {
+        return Err(usage(format!("{name}: longer than {MOST_LIST_BYTES} bytes: give a shorter list")));
+    }
+    Ok(text)
+}
+
 impl Acl {
     pub(super) fn read(list: &Path, trace: &Path) -> Result<Self> {
-        let rules = read(list, read_rules)?.len() as u32;
-        let text = tidemill_archive::open(list).and_then(std::io::read_to_string);
-        let text = text.with_context(|| list.display().to_string())?;
+        // Once: it may be a pipe.
+        let text = unpacked(list)?;
+        let rules = read_rules(text.as_bytes())
+            .map_err(|error| usage(format!("{}: {error}", list.display())))?
+            .len() as u32;
         let (mut seen, mut frames, mut count) = (HashSet::new(), Vec::new(), [0; 2]);
         for (ends, is_tcp) in read(trace, read_headers)?.iter().filter_map(ends_of) {
             // Both directions are one connection.

@@ -4,6 +4,7 @@ use super::check::{Checker, Tally};
 use super::{Job, Verify};
 use crate::progress::Progress;
 use crate::tables::report_left_out;
+use crate::usage;
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,6 +14,9 @@ use tidemill_lpm::{Algorithm, Change, Family, Label, Oracle, Prefix, Rib, Table}
 
 /// Checks on the way, besides the one at the end.
 const STOPS: usize = 4;
+
+/// Changes that are kept at most: what is read may have no end.
+const MOST_CHANGES: usize = 1 << 26;
 
 /// Picks a family's changes.
 pub(crate) trait OfFamily: Sized + Family {
@@ -53,6 +57,10 @@ pub(crate) fn read<A: OfFamily>(
     let mut updates = Updates::open(file, labels.clone(), options)?;
     let mut changes = Vec::new();
     for update in &mut updates {
+        if changes.len() >= MOST_CHANGES {
+            let name = file.display();
+            return Err(usage(format!("{name}: more than {MOST_CHANGES} updates: give a shorter file")));
+        }
         changes.extend(A::of(update?.change));
     }
     report_left_out(updates.counts());

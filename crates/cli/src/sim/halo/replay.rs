@@ -14,6 +14,9 @@ use tidemill_sim::study::traffic::{BURST, Packet, Replayed, replay};
 use tidemill_sim::study::{Options, StudyError};
 use tidemill_wire::flow::{Addresses, flow_key};
 
+/// Packets that are kept at most: what is read may have no end.
+const MOST_PACKETS: u64 = 1 << 26;
+
 pub(super) fn run(args: &Halo, options: &Options) -> Result<bool> {
     once("--series", &args.series, |name| name.0.to_owned())?;
     if args.series.iter().any(|name| name.0 == "software-batch") {
@@ -26,7 +29,9 @@ pub(super) fn run(args: &Halo, options: &Options) -> Result<bool> {
         )));
     }
     let mut packets = Vec::new();
-    Captures::find(&args.captures, "halo")?.read(|_, captured| packets.extend(packet(captured.ip)))?;
+    Captures::find(&args.captures, "halo")?
+        .at_most(MOST_PACKETS)
+        .read(|_, captured| packets.extend(packet(captured.ip)))?;
     if packets.is_empty() {
         return Err(usage("--capture: no IP packet that has a flow: give a capture with some"));
     }

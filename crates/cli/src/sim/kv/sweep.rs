@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -275,6 +275,9 @@ fn print(rows: &[Value]) {
     print_grid(&grid);
 }
 
+/// Bytes of a file of what is done, at most: hundreds of thousands of lines.
+const MOST_KEPT_BYTES: u64 = 256 << 20;
+
 /// The file of what is done.
 struct Kept {
     path: PathBuf,
@@ -286,12 +289,21 @@ struct Kept {
 impl Kept {
     fn open(path: &Path) -> Result<Self> {
         let name = path.display();
+        // Before it is opened: a pipe would never end, for it is open for writing, too.
+        if std::fs::metadata(path).is_ok_and(|data| !data.is_file()) {
+            return Err(usage(format!("--resume {name}: is no file: give a file that can be written")));
+        }
         let mut file =
             File::options().read(true).append(true).create(true).open(path).map_err(|error| {
                 usage(format!("--resume {name}: {error}: give a file that can be written"))
             })?;
         let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut file, &mut bytes).with_context(|| name.to_string())?;
+        (&mut file).take(MOST_KEPT_BYTES + 1).read_to_end(&mut bytes).with_context(|| name.to_string())?;
+        if bytes.len() as u64 > MOST_KEPT_BYTES {
+            return Err(usage(format!(
+                "--resume {name}: longer than {MOST_KEPT_BYTES} bytes: give the file of a sweep"
+            )));
+        }
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let (lines, torn) = bytes.split_at(whole);
         let wrong = |i: usize| {
