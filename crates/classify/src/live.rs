@@ -587,8 +587,8 @@ impl Counters {
         self.sum(id).without(self.before.get(id.0 as usize).copied().unwrap_or_default())
     }
 
-    /// Another rule has this number from now on.
-    fn restart(&mut self, id: RuleId) {
+    /// A number counts from 0 from now on: another rule has it, or somebody wants it so.
+    pub(crate) fn restart(&mut self, id: RuleId) {
         let i = id.0 as usize;
         if self.before.len() <= i {
             self.before.resize(i + 1, Hits::default());

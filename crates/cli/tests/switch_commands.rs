@@ -85,7 +85,7 @@ fn mistakes_are_one_line_with_their_place() {
         folder.write("switch.flows", flows.replacen(from, to, 1));
         folder.fail(&[("check switch.toml", 2, line), ("run switch.toml", 2, line)]);
     }
-    folder.write("switch.flows", &flows).write("long.flows", "#\n".repeat(1 << 20));
+    folder.write("switch.flows", &flows);
     folder.fail(&[
         (
             "switch add --file /dev/zero",
@@ -104,11 +104,11 @@ fn mistakes_are_one_line_with_their_place() {
         ),
         ("flows = \"switch.flows\"", "flows = \"gone.flows\"", "gone.flows: No such file or directory"),
         ("flows = \"switch.flows\"", "flows = \"/dev/zero\"", "/dev/zero: a device or a folder, and no file"),
-        ("flows = \"switch.flows\"", "flows = \".\"", ".: a device or a folder, and no file"),
+        ("flows = \"switch.flows\"", "flows = \".\"", "is a folder: give a file"),
         (
             "flows = \"switch.flows\"",
-            "flows = \"long.flows\"\nrules = 1",
-            "long.flows: longer than 1048832 bytes",
+            "flows = \"switch.flows\"\nrules = 5",
+            "switch.flows: line 10, column 1: no room for another rule: there can be 5: take one of them out",
         ),
         ("flows = \"switch.flows\"", "tables = 0", "switch.tables: give 1 to 255"),
         ("flows = \"switch.flows\"", "signatures = 268435457", "switch.signatures: give 0 to 268435456"),
@@ -205,6 +205,11 @@ fn rules_change_while_packets_flow() {
     folder.write("wrong.flows", "priority=1 actions=lan\npriority=2 actions=goto_table:99\n");
     folder.fail(&[
         ("switch add --file wrong.flows --socket s.sock", 2, "the rules: line 2, column 20: table 99"),
+        (
+            "switch add --replace --socket s.sock",
+            2,
+            "switch add: give a rule, a group or a meter, or --file FILE",
+        ),
         ("switch add actions=fly --socket s.sock", 2, "the rules: line 1, column 9: port \"fly\""),
         ("switch trace tcp,tp_dst=1-2 --socket s.sock", 2, "a packet has one value for each field"),
         ("show flows nothing --socket s.sock", 2, "the filter: line 1, column 1"),
@@ -264,4 +269,30 @@ fn rules_change_while_packets_flow() {
     let stations = ask("switch stations --json").json();
     assert!(stations.iter().all(|station| station["port"] == "lan") && !stations.is_empty(), "{stations:?}");
     ask("stop");
+}
+
+#[test]
+fn a_pipe_of_rules_holds_up_the_reload_alone() {
+    let folder = Folder::new();
+    let _running = running(&folder);
+    let (text, pipe) = (folder.read("switch.flows"), folder.path("switch.flows"));
+    std::fs::remove_file(&pipe).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut reload = Running(
+        Command::new(env!("CARGO_BIN_EXE_tidemill"))
+            .args(["reload", "--socket", "s.sock"])
+            .current_dir(folder.path(""))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(reload.0.try_wait().unwrap().is_none(), "it waits for who writes");
+    let rules = || folder.ok("show flows --json --socket s.sock").json().len();
+    assert_eq!(rules(), 11);
+    assert!(folder.ok("switch counters --socket s.sock").out.contains("cut-short"));
+    folder.write("switch.flows", format!("{text}table=1,priority=1 actions=drop\n"));
+    assert!(reload.0.wait().unwrap().success());
+    assert_eq!(rules(), 12);
 }

@@ -13,9 +13,9 @@ use tidemill_classify::text::TextError;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchSection {
-    /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`. Of rules of equal priority that a packet matches, the one that the file has first wins, whatever was there before it. Those that commands add come behind; which of these wins is open, as in OpenFlow: give them priorities. There can be 65,536 groups, and as many meters.
+    /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`. Of rules of equal priority that a packet matches, the one that the file has first wins, whatever was there before it. Those that commands add come behind; which of these wins is open, as in OpenFlow: give them priorities. There can be 65,536 groups, and as many meters. The file may have 256 bytes for each of `rules`, and 16 MiB beside.
     pub flows: Option<PathBuf>,
-    /// Tables, 1 to 255. A packet meets 16 rules at most, whatever their tables: one that would need more is dropped, as `rules-too-deep`; what these 16 have sent of it has left by then.
+    /// Tables, 1 to 255. A packet meets 16 rules at most, whatever their tables: one that would need more goes no further. If these 16 have sent nothing of it, it is dropped, as `rules-too-deep`; else it is counted as `cut-short`.
     pub tables: u8,
     /// Rules that there can be, in all tables together, 1 to 4,194,304; each worker has 16 bytes of counters for each. While rules change, old and
     /// new ones are there at once: for a file that changes all of them give twice as many.

@@ -2,17 +2,18 @@
 
 use crate::config::{Classifier, SwitchError, SwitchSection};
 use crate::counters::{Board, Counters};
+use crate::file::RulesText;
 use crate::macs::{Macs, Station};
 use crate::vlan::Vlans;
 use crate::would::Would;
 use std::io::BufRead;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tidemill_burst::DropReason;
 use tidemill_classify::cache::{Cache, CacheError};
 use tidemill_classify::flows::{
-    Item, PortNames, read_filter, read_flows, read_packet, show_flow, show_group, show_looked, show_meter,
+    Item, PortNames, read_filter, read_flows, read_flows_within, read_packet, show_flow, show_group,
+    show_looked, show_meter,
 };
 use tidemill_classify::live::{Hits, Snapshot, WorkerCounters};
 use tidemill_classify::packet::unfollowed;
@@ -46,9 +47,6 @@ impl Seats {
 
 /// What nodes share.
 pub(crate) type SharedParts = (View<Arc<Snapshot>>, Arc<Vlans>, Arc<Macs>, Arc<Seats>);
-
-/// The rule of a switch that has no file of rules.
-const BRIDGE: &str = "priority=0 actions=normal";
 
 /// Rules time out by looks at least so far apart, nanoseconds.
 const LOOK_NS: u64 = 250_000_000;
@@ -174,16 +172,13 @@ impl SwitchControl {
             timeless: true,
             renew_from_ns: 0,
         };
-        control.load_section()?;
+        control.load_all(&section.read_rules()?)?;
         Ok(control)
     }
 
-    /// The rules that the configuration names.
-    fn load_section(&mut self) -> Result<Loaded, SwitchError> {
-        let loaded = match self.section.flows.clone() {
-            Some(path) => self.load_file(&path),
-            None => self.load(BRIDGE.as_bytes(), "the rule of a bridge", true),
-        }?;
+    /// Takes these rules in place of all that are there.
+    fn load_all(&mut self, rules: &RulesText) -> Result<Loaded, SwitchError> {
+        let loaded = self.load(&rules.text[..], &rules.name, true)?;
         if loaded.added + loaded.removed > 0 {
             self.choose(true);
         }
@@ -197,19 +192,13 @@ impl SwitchControl {
         }
     }
 
-    fn load_file(&mut self, path: &Path) -> Result<Loaded, SwitchError> {
-        let name = path.display().to_string();
-        let text = tidemill_archive::read_whole(path, self.text_bytes() as u64);
-        let text = text.map_err(|error| SwitchError::Read { name: name.clone(), error })?;
-        self.load(&text[..], &name, true)
-    }
-
-    /// Takes rules, groups and meters from text, all or none, and publishes them. With `replace` what is not there goes. `name` is for messages.
+    /// Takes rules, groups and meters from text, all or none, and publishes them. With `replace` what is not there goes. `name` is for messages. Of more rules than there can be it
+    /// keeps none, and reads no further.
     ///
     /// # Errors
     /// The first line that is wrong.
     pub fn load(&mut self, text: impl BufRead, name: &str, replace: bool) -> Result<Loaded, SwitchError> {
-        let items = read_flows(text, &self.ports)
+        let items = read_flows_within(self.section.rules, text, &self.ports)
             .map_err(|error| SwitchError::Text { name: name.to_owned(), error })?;
         let loaded = self.book.load(items, replace, NOT_YET);
         self.timeless = true;
@@ -272,9 +261,9 @@ impl SwitchControl {
         Some(CrossProduct { rules, changed, worn: crossed.is_worn(), bytes: crossed.bytes() })
     }
 
-    /// Bytes that a text of rules may have: 256 for each rule that there can be, and a mebibyte for groups and meters.
+    /// Bytes that a text of rules may have: see [`SwitchSection::text_bytes`].
     pub fn text_bytes(&self) -> usize {
-        (1 << 20) + 256 * self.section.rules
+        self.section.text_bytes()
     }
 
     /// Rules that a filter wants, by table and in the order in which they win.
@@ -401,18 +390,18 @@ impl SwitchControl {
         self.renew_from_ns = self.renew_from_ns.max(now_ns.saturating_add(rest_ns));
     }
 
-    /// Takes another configuration: all of it or, with what is wrong, nothing. The file of rules is read again, and rules that are not in it go;
+    /// Takes another configuration with the rules that it [names](SwitchSection::read_rules): all of it or, with what is wrong, nothing. Rules that are not in the file go;
     /// those that are as they were keep their counters. All else stays as it is.
     ///
     /// # Errors
     /// What is wrong with it, or which key would need a restart.
-    pub fn reload(&mut self, section: &SwitchSection) -> Result<Loaded, SwitchError> {
+    pub fn reload(&mut self, section: &SwitchSection, rules: &RulesText) -> Result<Loaded, SwitchError> {
         let mut fixed = section.fixed_keys(&self.section).into_iter();
         if let Some((key, _)) = fixed.find(|(_, same)| !same) {
             return Err(SwitchError::Restart(key));
         }
         let before = std::mem::replace(&mut self.section, section.clone());
-        let loaded = self.load_section();
+        let loaded = self.load_all(rules);
         if loaded.is_err() {
             self.section = before;
         }

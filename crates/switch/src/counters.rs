@@ -16,6 +16,7 @@ tidemill_graph::counters! {
     Ways = "ways" now: "ways through the tables that cached decisions have now, of all workers",
     Copies = "copies": "copies of packets that were made to be sent more than once",
     CopiesLost = "copies-lost": "copies that were not made: no frame was free",
+    CutShort = "cut-short": "packets that had been sent by a port when their way ended early: no rule of a later table, a second tag in front of one, too many rules, a meter, a TTL, an edit",
     Flooded = "flooded": "packets that the bridge sent by all ports of their VLAN",
     StationsNew = "stations-new": "stations that were learnt",
     StationsMoved = "stations-moved": "stations that came in by another port",

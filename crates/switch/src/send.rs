@@ -103,19 +103,23 @@ impl Turn<'_, '_> {
                 break;
             }
         }
+        // What leaves is not dropped, whether a copy or the packet itself: what it could not do any more is counted, not dropped.
+        let leaves = standing.pending.is_some() || standing.sent;
+        if leaves && (standing.stop || way.end() != End::Done) {
+            self.counters.one(Counter::CutShort);
+        }
         if let Some(port) = standing.pending {
             return Verdict::Next(port as u8);
         }
-        let why = standing.why.unwrap_or(match way.end() {
+        if standing.sent {
+            return Verdict::Consume;
+        }
+        Verdict::Drop(standing.why.unwrap_or(match way.end() {
             End::Done => DropReason::RuleDrop,
             End::Miss => DropReason::NoRule,
             End::Stacked => DropReason::VlanStacked,
             End::Deep => DropReason::RulesTooDeep,
-        });
-        if standing.sent && !standing.stop && way.end() == End::Done {
-            return Verdict::Consume;
-        }
-        Verdict::Drop(why)
+        }))
     }
 
     fn actions(&mut self, actions: &[Action], packet: &mut Packet, last: bool, standing: &mut Standing) {

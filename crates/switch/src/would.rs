@@ -117,14 +117,15 @@ impl<'a> Would<'a> {
     ) -> (Vec<String>, String) {
         let mut headers = Headers::of(self.key);
         actions.for_each(|action| self.action(action, &mut headers, ""));
-        let (then, nothing) = match end {
-            End::Done => ("", DropReason::RuleDrop),
-            End::Miss => ("; then no rule matched", DropReason::NoRule),
-            End::Stacked => ("; then dropped: vlan-stacked", DropReason::VlanStacked),
-            End::Deep => ("; then dropped: rules-too-deep", DropReason::RulesTooDeep),
+        let (early, nothing) = match end {
+            End::Done => (false, DropReason::RuleDrop),
+            End::Miss => (true, DropReason::NoRule),
+            End::Stacked => (true, DropReason::VlanStacked),
+            End::Deep => (true, DropReason::RulesTooDeep),
         };
         let end = match (self.sent, self.unknown) {
-            (true, _) => format!("sent{then}"),
+            (true, _) if early => format!("sent; then cut-short: {}", nothing.name()),
+            (true, _) => "sent".to_owned(),
             (false, true) => "not known: its VLAN is that of a tag behind the first".to_owned(),
             (false, false) => format!("dropped: {}", self.why.unwrap_or(nothing).name()),
         };

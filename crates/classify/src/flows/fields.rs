@@ -159,9 +159,12 @@ pub(super) const OWN: [&str; 5] = ["table", "priority", "idle_timeout", "hard_ti
 /// What a dump counts.
 pub(super) const COUNTED: [&str; 5] = ["n_packets", "n_bytes", "duration", "idle_age", "hard_age"];
 
-/// Words without a value that dumps may have: there is nobody to tell, counters begin at 0 anyway and always count, and who overlaps has been looked at.
-pub(super) const UNUSED: [&str; 5] =
-    ["send_flow_rem", "reset_counts", "check_overlap", "no_packet_counts", "no_byte_counts"];
+/// The flag by which a rule that is added again counts from 0.
+const RESET_COUNTS: &str = "reset_counts";
+
+/// A rule's flags, words without a value. Most are passed over: there is nobody to tell, counters always count, and who overlaps has been looked at.
+pub(super) const FLOW_FLAGS: [&str; 5] =
+    [RESET_COUNTS, "send_flow_rem", "check_overlap", "no_packet_counts", "no_byte_counts"];
 
 /// Whether a word asks for a field.
 pub(super) fn names(name: &str, wanted: Field) -> bool {
@@ -236,6 +239,7 @@ pub(super) fn head(source: &Source<'_>, from: usize, to: usize) -> Result<Head, 
         cookie: None,
         idle_s: 0,
         hard_s: 0,
+        reset_counts: false,
         matches: Match::any(),
     };
     let mut own: Vec<&str> = Vec::new();
@@ -256,7 +260,8 @@ pub(super) fn head(source: &Source<'_>, from: usize, to: usize) -> Result<Head, 
             protocol = upper.map(|upper| upper.0).or(protocol);
             continue;
         }
-        if word.value.is_none() && UNUSED.contains(&word.name) {
+        if word.value.is_none() && FLOW_FLAGS.contains(&word.name) {
+            head.reset_counts |= word.name == RESET_COUNTS;
             continue;
         }
         let Some(value) = word.value else {

@@ -11,7 +11,7 @@
 //!
 //! | part | words |
 //! |---|---|
-//! | the rule | `table`, `priority` (32768 if none), `cookie`, `idle_timeout`, `hard_timeout` (seconds) |
+//! | the rule | `table`, `priority` (32768 if none), `cookie`, `idle_timeout`, `hard_timeout` (seconds), `reset_counts` |
 //! | protocols | `ip`, `ipv6`, `arp`, `icmp`, `icmp6`, `tcp`, `udp`, `sctp`, `tcp6`, `udp6`, `sctp6`, or `dl_type`, `nw_proto` |
 //! | link | `in_port`, `dl_src`, `dl_dst`, `dl_vlan` (0xffff: no tag), `dl_vlan_pcp`, `vlan_tci`, `metadata` |
 //! | network | `nw_src`, `nw_dst`, `ipv6_src`, `ipv6_dst`, `arp_spa`, `arp_tpa`, `arp_op`, `nw_tos`, `ip_dscp`, `nw_ecn`, `ip_frag` |
@@ -24,8 +24,11 @@
 //!
 //! Departures: ports may be ranges (`8000-8999`); ports have names; a field without the protocol that it needs is an error
 //! rather than passed over; `resubmit` leads to a later table and comes last, so it is `goto_table`. What `dump-flows` counts (`n_packets`,
-//! `duration`, ...) is read and passed over, so that a dump can be loaded; so are its first line, and flags (`send_flow_rem`, `reset_counts`, `check_overlap`, ...): nobody is told of rules
-//! that go, one that is added again counts from 0, and rules may overlap. There is no controller: an action that needs one is an error.
+//! `duration`, ...) is read and passed over, so that a dump can be loaded; so are its first line, and flags (`send_flow_rem`, `check_overlap`, ...): nobody is told of rules
+//! that go, and rules may overlap. There is no controller: an action that needs one is an error.
+//!
+//! A rule that is added again as it is keeps what it has counted, and its time begins anew; with the flag `reset_counts` it counts from 0, as in OpenFlow 1.3. One of the same match and
+//! priority that says something else is another rule, and counts from 0 (OpenFlow 1.3 copies the counters). A file that takes the place of all rules touches none of those that are as they were: there the flag is passed over.
 
 mod actions;
 mod fields;
@@ -38,8 +41,8 @@ mod tests;
 pub use show::{show_action, show_flow, show_group, show_looked, show_match, show_meter};
 
 use crate::key::Field;
-use crate::pipeline::{Action, BookError, FlowFilter, FlowSpec, Group, Instructions, MeterRate};
-use crate::rule::{Match, Side};
+use crate::pipeline::{Action, BookError, FlowFilter, FlowSpec, Group, Instructions, MOST_SHARED, MeterRate};
+use crate::rule::{MOST_RULES, Match, Side};
 use crate::text::{TextError, lines};
 use source::{Source, Word};
 use std::io::BufRead;
@@ -78,7 +81,7 @@ pub enum Item {
     Meter(u32, MeterRate),
 }
 
-/// Where a line stands, and its parts in it: for what is found wrong with them later.
+/// Where a line stands, and its parts in it: for what is found wrong with them later. And what it asks for that is not the rule's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place {
     /// The line, from 1.
@@ -89,6 +92,8 @@ pub struct Place {
     table: u16,
     /// Each action, and behind them the one that leads to another table.
     actions: Box<[u16]>,
+    /// `reset_counts`: where the rule is there as it says, it counts from 0.
+    pub(crate) reset_counts: bool,
 }
 
 impl Place {
@@ -130,7 +135,20 @@ fn byte(at: usize) -> u16 {
 /// # Errors
 /// The first thing that is wrong, with line and column.
 pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(Place, Item)>, TextError> {
+    read_flows_within(MOST_RULES, reader, ports)
+}
+
+/// The same for who has room for so many rules: of more, as of more groups or meters than there can be, none is kept, and nothing behind them is read.
+///
+/// # Errors
+/// The first thing that is wrong, with line and column.
+pub fn read_flows_within(
+    rules: usize,
+    reader: impl BufRead,
+    ports: &PortNames,
+) -> Result<Vec<(Place, Item)>, TextError> {
     let mut items = Vec::new();
+    let (most, mut there) = ([rules, MOST_SHARED, MOST_SHARED], [0; 3]);
     lines(reader, LONGEST_LINE, |line| {
         let (bytes, number) = line.whole();
         let text = std::str::from_utf8(bytes).map_err(|error| TextError::Line {
@@ -143,7 +161,19 @@ pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(Place,
         if DUMPS.iter().any(|begin| text.starts_with(begin)) {
             return Ok(());
         }
-        items.push(item(&Source::new(text, number, ports))?);
+        let source = Source::new(text, number, ports);
+        let (place, item) = item(&source)?;
+        let (kind, what) = match item {
+            Item::Flow(_) => (0, "rule"),
+            Item::Group(..) => (1, "group"),
+            Item::Meter(..) => (2, "meter"),
+        };
+        if there[kind] == most[kind] {
+            let error = BookError::TooMany { what, most: most[kind] };
+            return Err(source.error(place.start.into(), error.to_string()));
+        }
+        there[kind] += 1;
+        items.push((place, item));
         Ok(())
     })?;
     Ok(items)
@@ -169,7 +199,7 @@ pub fn read_filter(text: &str, strict: bool, ports: &PortNames) -> Result<FlowFi
         let why = match word.name {
             "priority" if strict => continue,
             "priority" => "rules of every priority are wanted, but by `switch delete --strict`: leave it out",
-            name if fields::UNUSED.contains(&name) => "it is of no use here: leave it out",
+            name if fields::FLOW_FLAGS.contains(&name) => "it is of no use here: leave it out",
             name if fields::COUNTED.contains(&name) => {
                 "rules are not chosen by what they count: leave it out"
             }
@@ -193,7 +223,7 @@ pub fn read_filter(text: &str, strict: bool, ports: &PortNames) -> Result<FlowFi
 pub fn read_packet(text: &str, ports: &PortNames) -> Result<crate::Key, TextError> {
     let source = Source::new(text, 1, ports);
     let head = fields::head(&source, 0, text.len())?;
-    let own = |word: &Word<'_>| fields::OWN.contains(&word.name) || fields::UNUSED.contains(&word.name);
+    let own = |word: &Word<'_>| fields::OWN.contains(&word.name) || fields::FLOW_FLAGS.contains(&word.name);
     if let Some(word) = source.words(0, text.len()).find(own) {
         return Err(source.error(word.at, format!("{}: rules have that, packets have not", word.name)));
     }
@@ -221,7 +251,7 @@ fn item(source: &Source<'_>) -> Result<(Place, Item), TextError> {
     let text = source.text();
     let begins = text.trim_start();
     let start = byte(text.len() - begins.len());
-    let mut place = Place { line: source.line(), start, table: start, actions: Box::default() };
+    let mut place = Place { line: source.line(), start, table: start, ..Place::default() };
     if begins.starts_with("group_id") {
         return groups::group(source).map(|(number, group)| (place, Item::Group(number, group)));
     }
@@ -235,6 +265,7 @@ fn item(source: &Source<'_>) -> Result<(Place, Item), TextError> {
     let (instructions, places): (Instructions, Vec<u16>) =
         actions::instructions(source, actions + "actions=".len(), text.len(), &head.matches)?;
     (place.table, place.actions) = (head.table_at.map_or(start, byte), places.into());
+    place.reset_counts = head.reset_counts;
     let spec = FlowSpec {
         table: head.table.unwrap_or(0),
         priority: head.priority.unwrap_or(DEFAULT_PRIORITY),
@@ -256,5 +287,7 @@ struct Head {
     cookie: Option<(u64, u64)>,
     idle_s: u16,
     hard_s: u16,
+    /// Counters are to begin at 0.
+    reset_counts: bool,
     matches: Match,
 }

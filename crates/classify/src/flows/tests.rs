@@ -436,3 +436,35 @@ fn a_dump_can_be_loaded() {
     let error = read_flows("\u{feff}ip actions=1".as_bytes(), &ports()).unwrap_err().to_string();
     assert_eq!(error, "line 1, column 1: the file begins with a byte order mark: save it without");
 }
+
+/// The same line again and again, without an end.
+struct Endless(&'static [u8]);
+
+impl std::io::Read for Endless {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let mut written = 0;
+        for place in buffer.chunks_exact_mut(self.0.len()) {
+            place.copy_from_slice(self.0);
+            written += self.0.len();
+        }
+        Ok(written)
+    }
+}
+
+#[test]
+fn what_there_is_no_room_for_is_not_read() {
+    let full = |what: &str, most: usize| {
+        format!("no room for another {what}: there can be {most}: take one of them out")
+    };
+    for (line, place, error) in [
+        (&b"actions=drop\n"[..], "line 4, column 1", full("rule", 3)),
+        (&b"  group_id=1,type=all\n"[..], "line 65537, column 3", full("group", 65_536)),
+        (&b"meter=1,pktps,band=type=drop,rate=5\n"[..], "line 65537, column 1", full("meter", 65_536)),
+    ] {
+        let reader = std::io::BufReader::new(Endless(line));
+        let told = read_flows_within(3, reader, &ports()).unwrap_err().to_string();
+        assert_eq!(told, format!("{place}: {error}"));
+    }
+    let three = "actions=1\n# no rule\ngroup_id=1,type=all\nip actions=1\narp actions=1\n";
+    assert_eq!(read_flows_within(3, three.as_bytes(), &ports()).unwrap().len(), 4);
+}

@@ -21,7 +21,7 @@ use tidemill_wire::Protocol;
 const SECOND: u64 = 1_000_000_000;
 
 /// Groups that there can be, and meters: their memory is not there from the start, as that of rules is.
-pub(super) const MOST_SHARED: usize = 1 << 16;
+pub const MOST_SHARED: usize = 1 << 16;
 
 /// How large a pipeline is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,7 @@ pub enum BookError {
         /// The line, from 1.
         first: usize,
     },
-    /// More groups or meters than there can be.
+    /// More groups or meters than there can be, or more rules in one file.
     #[error("no room for another {what}: there can be {most}: take one of them out")]
     TooMany {
         /// Which of both.
@@ -389,10 +389,14 @@ impl Pipeline {
         self.take_out(wanted, Why::Deleted)
     }
 
-    /// A rule's timeouts begin anew.
-    pub(super) fn restart(&mut self, id: RuleId, now_ns: u64) {
+    /// A rule's time begins anew; with `reset_counts` its counters do, too.
+    pub(super) fn restart(&mut self, id: RuleId, now_ns: u64, reset_counts: bool) {
         if let Some(flow) = self.flows.get_mut(&id) {
             (flow.since_ns, flow.used_ns) = (now_ns, now_ns);
+            if reset_counts {
+                self.rules.counters().restart(id);
+                flow.seen = 0;
+            }
         }
     }
 

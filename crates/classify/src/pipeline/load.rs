@@ -45,7 +45,8 @@ fn once(what: &'static str, before: Option<usize>, place: &Place, item: &Item) -
 
 impl Pipeline {
     /// Puts items of a file in, each with its place. With `replace` all that is not in the file goes, and of rules of equal priority the earlier ones win; without,
-    /// timeouts of rules that are there as they are begin anew, as OpenFlow's are when a rule is added again, and new ones are behind all of their priority.
+    /// rules that are there as they are begin their time anew, as OpenFlow's do when a rule is added again, keep their counters but where the line says `reset_counts`, and new ones are behind all of their
+    /// priority.
     ///
     /// # Errors
     /// The first item that is wrong, by its place; then nothing has changed.
@@ -62,7 +63,7 @@ impl Pipeline {
         let mut flows = Vec::new();
         for (place, item) in items {
             match item {
-                Item::Flow(spec) => flows.push((place.line, *spec)),
+                Item::Flow(spec) => flows.push((place, *spec)),
                 Item::Group(number, group) => {
                     groups.insert(number);
                     if self.shared().groups.get(&number).is_none_or(|known| **known != group) {
@@ -84,7 +85,7 @@ impl Pipeline {
             }
         }
         let places = if replace { self.places(&flows) } else { Vec::new() };
-        for (at, (line, spec)) in flows.into_iter().enumerate() {
+        for (at, (stands, spec)) in flows.into_iter().enumerate() {
             let kept = self.same(&spec).filter(|&id| self.flow(id).is_some_and(|flow| flow.spec == spec));
             let id = match (kept, places.get(at)) {
                 (Some(id), Some(&place)) => {
@@ -92,7 +93,7 @@ impl Pipeline {
                     id
                 }
                 (Some(id), None) => {
-                    self.restart(id, now_ns);
+                    self.restart(id, now_ns, stands.reset_counts);
                     id
                 }
                 (None, place) => {
@@ -100,7 +101,7 @@ impl Pipeline {
                         Some(&place) => self.add_at(place, spec, now_ns),
                         None => self.add(spec, now_ns),
                     };
-                    added.map_err(|error| LoadError { line, column: 1, error })?
+                    added.map_err(|error| LoadError { line: stands.line, column: 1, error })?
                 }
             };
             if kept.is_some() {
@@ -119,7 +120,7 @@ impl Pipeline {
     }
 
     /// A place for each rule of a file: of one table and priority, the earlier the lower.
-    fn places(&self, flows: &[(usize, FlowSpec)]) -> Vec<u32> {
+    fn places(&self, flows: &[(Place, FlowSpec)]) -> Vec<u32> {
         let mut equals = HashMap::<(u8, u16), Vec<usize>>::new();
         for (at, (_, spec)) in flows.iter().enumerate() {
             equals.entry((spec.table, spec.priority)).or_default().push(at);

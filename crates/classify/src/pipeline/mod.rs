@@ -17,7 +17,7 @@
 //! cannot meet the rule that came or went. Walked along the way's own rules from the first table on: until a change is met, they are the same.
 //!
 //! Departures from OpenFlow: actions take effect at once, there is no action set; groups cannot change what later tables see; a table that has no match
-//! drops the packet. A lookup behind a tag that was pushed on a tagged packet, or popped off a double-tagged one, would have to look at
+//! ends the packet's way, and what has been sent of it by then has left. A lookup behind a tag that was pushed on a tagged packet, or popped off a double-tagged one, would have to look at
 //! the packet again: the way ends there ([`End::Stacked`]).
 
 mod action;
@@ -33,7 +33,9 @@ mod way;
 
 pub use action::{Action, Instructions, Output, SETTABLE, Travelling};
 pub(crate) use book::check_action;
-pub use book::{BookError, Flow, FlowFilter, FlowSpec, Gone, NOT_YET, Pipeline, PipelineSettings, Why};
+pub use book::{
+    BookError, Flow, FlowFilter, FlowSpec, Gone, MOST_SHARED, NOT_YET, Pipeline, PipelineSettings, Why,
+};
 pub use group::{Bucket, Group, GroupKind, Meter, MeterRate, MeterUnit, Shared, flow_hash};
 pub use load::{LoadError, Loaded};
 pub use oracle::PipelineOracle;

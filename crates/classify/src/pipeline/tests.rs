@@ -145,6 +145,42 @@ fn a_rule_that_is_added_again_begins_its_time_anew() {
 }
 
 #[test]
+fn a_rule_that_is_added_again_counts_on_unless_it_asks_for_a_reset() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    let mut worker = book.worker();
+    let load = |book: &mut Pipeline, line: &str, replace: bool, seconds: u64| {
+        let items = crate::flows::read_flows(line.as_bytes(), &PortNames::default()).unwrap();
+        let loaded = book.load(items, replace, seconds * SECOND).unwrap();
+        book.commit();
+        let (id, flow) = book.flows().next().unwrap();
+        assert_eq!(flow.since_ns, if replace { 0 } else { seconds * SECOND });
+        (loaded.kept, book.hits(id).packets, id)
+    };
+    let plain = "idle_timeout=10,udp,tp_dst=99 actions=2";
+    let reset = format!("reset_counts,{plain}");
+    let (kept, packets, id) = load(&mut book, &reset, false, 0);
+    assert_eq!((kept, packets), (0, 0));
+    worker.add_all(Rank::new(0, id), Hits { packets: 2, bytes: 200 });
+    assert_eq!(book.expire(SECOND), []);
+    // A file that takes the place of all is no adding.
+    assert_eq!(load(&mut book, &reset, true, 2), (1, 2, id));
+    assert_eq!(load(&mut book, plain, false, 3), (1, 2, id));
+    assert_eq!(load(&mut book, &reset, false, 4), (1, 0, id));
+    worker.add(Rank::new(0, id), 100);
+    assert_eq!(book.hits(id), Hits { packets: 1, bytes: 100 });
+    // One that says something else is another rule.
+    let (kept, packets, other) = load(&mut book, "idle_timeout=10,udp,tp_dst=99 actions=3", false, 13);
+    assert!(kept == 0 && packets == 0 && other != id);
+    worker.add(Rank::new(0, other), 100);
+    assert_eq!(book.expire(14 * SECOND), []);
+    assert_eq!(load(&mut book, "reset_counts,idle_timeout=10,udp,tp_dst=99 actions=3", false, 14).0, 1);
+    // That it counts from 0 is no packet that has come.
+    assert_eq!(book.expire(23 * SECOND), []);
+    assert_eq!(book.expire(24 * SECOND).len(), 1);
+}
+
+#[test]
 fn a_file_that_changes_too_much_at_once_is_told_so() {
     let domain = Domain::new();
     let mut book = pipeline(&domain, 5);

@@ -12,7 +12,7 @@ use tidemill_control::schema::switch::{
 };
 
 /// Bytes of rules that are given at once, at most: what a switch takes that has room for as many rules as it can have.
-const MOST_TEXT_BYTES: u64 = (1 << 20) + 256 * 4_194_304;
+const MOST_TEXT_BYTES: u64 = (16 << 20) + 256 * 4_194_304;
 
 /// The verbs of `tidemill switch`.
 #[derive(Subcommand)]
@@ -30,7 +30,6 @@ pub(crate) enum SwitchVerb {
             tidemill switch add --file new.flows\n  tidemill switch add --file all.flows --replace")]
     Add {
         /// A rule, a group or a meter, in the words of ovs-ofctl
-        #[arg(required_unless_present = "file")]
         flow: Option<String>,
         /// A file of them
         #[arg(long, value_name = "FILE", conflicts_with = "flow")]
@@ -79,6 +78,9 @@ pub(crate) enum SwitchVerb {
 pub(super) fn run(live: &Live, verb: &SwitchVerb) -> Result<bool> {
     match verb {
         SwitchVerb::Trace { packet } => trace(live, packet),
+        SwitchVerb::Add { flow: None, file: None, .. } => {
+            Err(crate::usage("switch add: give a rule, a group or a meter, or --file FILE"))
+        }
         SwitchVerb::Add { flow, file, replace } => add(live, flow.as_deref(), file.as_deref(), *replace),
         SwitchVerb::Delete { filter, strict } => {
             let query = FlowsDelete { filter: Some(filter.clone()), strict: Some(*strict) };

@@ -4,6 +4,7 @@
 
 mod classifiers;
 mod common;
+mod files;
 mod stops;
 
 use common::{PORTS, Run, SECOND, START, run, run_with};
@@ -541,7 +542,7 @@ fn a_trace_tells_what_happens() {
             (false, Some((why, _))) => format!("dropped: {why}"),
             (false, None) => panic!("{told}: it is nowhere"),
         };
-        assert_eq!(traced.end.trim_end_matches("; then no rule matched"), happened, "{told}: {drops:?}");
+        assert_eq!(traced.end.trim_end_matches("; then cut-short: no-rule"), happened, "{told}: {drops:?}");
     }
     // A tag behind the first is in no key.
     let rules = "actions=pop_vlan,normal\n";

@@ -1,10 +1,10 @@
 //! What stops a packet on its way, and what is counted and timed by then.
 
 use crate::common::{PORTS, SECOND, run, run_between};
-use crate::{burst, frame, lan, mac, sent};
+use crate::{burst, frame, lan, mac, sent, words};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::memory::Frame;
-use tidemill_switch::SwitchControl;
+use tidemill_switch::{Counter, SwitchControl};
 use tidemill_wire::{Protocol, ipv4};
 
 #[test]
@@ -102,5 +102,42 @@ fn what_goes_out_by_all_ports_but_the_only_one_goes_nowhere() {
         assert_eq!(drops, [("output-nowhere".to_owned(), 1)], "{action}");
         assert_eq!(told, "dropped: output-nowhere", "{action}");
         assert_eq!(of(&["lan", "wan"], action), (vec![], "sent".to_owned()), "{action}");
+    }
+}
+
+#[test]
+fn what_left_before_its_way_ended_early_is_cut_short_and_not_dropped() {
+    // Sixteen rules, and one more.
+    let deep: String = (1..16).map(|n| format!("table={n} actions=goto_table:{}\n", n + 1)).collect();
+    let deep = format!("goto_table:1\n{deep}table=16 actions=dmz\n");
+    let stacked = "push_vlan:0x8100,goto_table:1\ntable=1 actions=dmz\n".to_owned();
+    let missed = "goto_table:1\ntable=1,tcp actions=dmz\n".to_owned();
+    for (rest, why) in [(&missed, "no-rule"), (&deep, "rules-too-deep"), (&stacked, "vlan-stacked")] {
+        // What was sent, without and with an edit behind it: as the packet itself, and as a copy.
+        for (first, leave) in
+            [("wan,", true), ("wan,mod_vlan_pcp:3,", true), ("mod_vlan_pcp:3,", false), ("", false)]
+        {
+            let rules = format!("udp actions={first}{rest}");
+            let frames = vec![frame(1, 2, Some(10), "how far?"); 3];
+            let run = run("tables = 20\n", &rules, lan(vec![burst(0, &frames)]));
+            let [_, wan, dmz] = sent(&run);
+            let (left, dropped) = if leave { (3, vec![]) } else { (0, vec![(why.to_owned(), 3)]) };
+            assert_eq!((wan, dmz, run.drops()), (left, 0, dropped), "{rules}");
+            assert_eq!(run.control.counters().get(Counter::CutShort), left as u64, "{rules}");
+            let told = run.control.trace(&words(1, mac(2), Some(10))).unwrap().end;
+            let expected =
+                if leave { format!("sent; then cut-short: {why}") } else { format!("dropped: {why}") };
+            assert_eq!(told, expected, "{rules}");
+        }
+    }
+    // What a meter stops, likewise.
+    for (edit, copies) in [("", 1), ("mod_vlan_pcp:3,", 3)] {
+        let meter = "meter=3,pktps,band=type=drop,rate=1,burst_size=1\n";
+        let rules = format!("{meter}udp actions=wan,{edit}meter:3,dmz\n");
+        let run = run("", &rules, lan(vec![burst(0, &vec![frame(1, 2, Some(10), "many"); 3])]));
+        assert_eq!((sent(&run), run.drops()), ([0, 3, 1], vec![]), "{rules}");
+        let counters = run.control.counters();
+        let counted = [Counter::CutShort, Counter::Copies].map(|counter| counters.get(counter));
+        assert_eq!(counted, [2, copies], "{rules}");
     }
 }
