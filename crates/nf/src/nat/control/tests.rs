@@ -1,5 +1,6 @@
 use super::*;
 use std::collections::HashSet;
+use tidemill_ip::Interface;
 
 fn interfaces(names: &[&str]) -> Interfaces {
     let list: Vec<Interface> =
