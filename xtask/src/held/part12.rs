@@ -49,7 +49,7 @@ pub(crate) const LINES: &[Line] = &[
         )))
     }),
     (
-        "Open vSwitch on HALO's traffic cases, its packets from DPDK's net_null and ours from ports in memory: half its cycles of a packet, in each",
+        "Open vSwitch on HALO's traffic cases, its packets from DPDK's net_null and ours from ports in memory: half its cycles of a packet, in each; fewer than with its signature cache",
         open_vswitch,
     ),
     ("rte_acl on ClassBench sets: at least its lookups, ten times its changes", |machine| {
@@ -248,8 +248,9 @@ fn structures(machine: &Machine) -> Result<Outcome> {
 fn open_vswitch(machine: &Machine) -> Result<Outcome> {
     let extent: &[&str] = if machine.quick { &["--quick"] } else { &[] };
     let objects = machine.xtask(&[&["peers", "classify", "--only", "ovs", "--json"], extent].concat())?;
-    // What was measured counts; how sure that is, the interval beside it says.
-    let good = ratios(&objects).into_iter().all(|ratio| number(ratio, "value") >= 2.0);
+    // What was measured counts; how sure that is, the interval beside it says. Its signature cache is off as it comes: with that it is to need more cycles than we do.
+    let least = |ratio: &Value| if ratio["to"] == "peer:ovs" { 2.0 } else { 1.0 };
+    let good = ratios(&objects).into_iter().all(|ratio| number(ratio, "value") >= least(ratio));
     let all = TRAFFIC.iter().all(|name| has_ratio(&objects, &format!("traffic/{name}")));
     let devices = "theirs on net_null, ours on ports in memory";
     Ok(verdict(good && all, format!("{devices}: {}", of_all(&objects))))
