@@ -124,7 +124,7 @@ fn machines_are_shown_changed_and_refused() {
     folder.write("slow.toml", "ghz = 0.7\n").write("large.toml", "slices = 1\n[cache]\nllc_kib = 1048576\n");
     folder.fail(&[
         ("sim halo --config wrong.toml", 2, "wrong.toml: unknown field `scorebord`"),
-        ("sim halo --config absent.toml", 1, "absent.toml: cannot be read"),
+        ("sim halo --config absent.toml", 2, "absent.toml: No such file or directory"),
         ("sim halo --machine 486", 2, "no such machine: use skylake-sp, zen-4"),
         ("sim halo --sweep halo.scoreboard", 2, "give KEY=V1,V2"),
         ("sim halo --sweep halo.scoreboard=0", 2, "halo.scoreboard = 0: use 1 to 1024"),
