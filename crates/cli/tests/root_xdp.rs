@@ -493,12 +493,12 @@ fn root_xdp_router_follows_an_mtu() {
     router.stop();
 }
 
-/// What a benchmark prints. Where the machine stands still for as long as a run takes, nothing is forwarded, which is an error: then once more.
+/// What a benchmark prints. Where the machine stands still for as long as a run takes, nothing is forwarded, which is an error: then again, a few times.
 fn measured(folder: &Path, words: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
     command.arg("bench").args(words.split(' ')).current_dir(folder).stdin(Stdio::null());
     let mut error = String::new();
-    for _ in 0..3 {
+    for _ in 0..6 {
         let output = command.output().unwrap();
         if output.status.success() {
             return String::from_utf8(output.stdout).unwrap();
