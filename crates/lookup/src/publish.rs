@@ -102,6 +102,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 
     /// Counts a change made inside the value (a patch) as a new generation.
     pub fn touch(&mut self) -> u64 {
+        self.root.domain.sweep();
         self.root.generation.fetch_add(1, Ordering::Release) + 1
     }
 
@@ -113,6 +114,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// Drops the retired values that no worker can see any more; returns how many still wait.
     pub fn collect(&mut self) -> usize {
         let domain = &self.root.domain;
+        domain.sweep();
         while let Some(oldest) = self.retired.pop_front_if(|oldest| domain.passed(oldest.since)) {
             drop(oldest);
         }
@@ -237,7 +239,7 @@ mod tests {
         drop(publisher);
         assert_eq!((value.0, drops.load(Ordering::SeqCst)), (1, 0));
         reader.quiescent();
-        domain.advance();
+        domain.sweep();
         assert_eq!(drops.load(Ordering::SeqCst), 1);
         drop(view);
         assert_eq!(drops.load(Ordering::SeqCst), 2);

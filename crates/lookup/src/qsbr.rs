@@ -6,8 +6,8 @@
 //! [`Domain::passed`] says that every worker that was awake has since reported. A worker about to sleep goes
 //! [`Reader::offline`], so that nobody waits for it, and comes back by [`Reader::online`].
 //!
-//! Who goes before what it replaced may be freed leaves it to the domain, which frees it as soon as it may: at a later
-//! [`Domain::advance`], or when a reader goes.
+//! Who goes before what it replaced may be freed leaves it to the domain, which frees it as soon as it may: when something
+//! is published or changed later, or when a reader goes.
 //!
 //! ```text
 //! writer:  swap root ---- advance() = 7 ........................ passed(7): free the old one
@@ -93,7 +93,6 @@ impl Domain {
         // root, or we see its slot.
         let epoch = Epoch(self.0.epoch.fetch_add(1, Ordering::SeqCst) + 1);
         fence(Ordering::SeqCst);
-        self.sweep();
         epoch
     }
 
@@ -108,8 +107,9 @@ impl Domain {
         self.sweep();
     }
 
-    /// Drops what was left and nobody can see any more.
-    fn sweep(&self) {
+    /// Drops what was left and nobody can see any more. Not for [`advance`](Self::advance), which is called under locks that such a value's
+    /// drop may want.
+    pub(crate) fn sweep(&self) {
         if self.0.lefts.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -247,8 +247,8 @@ mod tests {
         leave();
         assert_eq!(Arc::strong_count(&dropped), 2);
         reader.quiescent();
-        domain.advance();
-        assert_eq!(Arc::strong_count(&dropped), 1, "at the next epoch");
+        domain.sweep();
+        assert_eq!(Arc::strong_count(&dropped), 1, "all have moved on");
         leave();
         drop(reader);
         assert_eq!(Arc::strong_count(&dropped), 1, "when the reader goes");
