@@ -16,7 +16,7 @@
 //! ```
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,8 +48,6 @@ struct Shared {
     epoch: AtomicU64,
     slots: Mutex<Vec<Arc<Slot>>>,
     left: Mutex<Vec<Left>>,
-    /// How many `left` has, so that asking whether there is any takes no lock.
-    lefts: AtomicUsize,
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -73,7 +71,6 @@ impl Domain {
             epoch: AtomicU64::new(1),
             slots: Mutex::new(Vec::new()),
             left: Mutex::new(Vec::new()),
-            lefts: AtomicUsize::new(0),
         }))
     }
 
@@ -99,10 +96,7 @@ impl Domain {
     /// Takes over a value that was unlinked before `since` began and that a reader may still see, from a control side that goes. It is
     /// dropped when all readers have moved on, on the thread of whoever finds that out.
     pub(crate) fn leave(&self, since: Epoch, value: Box<dyn Send>) {
-        let mut left = locked(&self.0.left);
-        left.push(Left { since, value });
-        self.0.lefts.store(left.len(), Ordering::Release);
-        drop(left);
+        locked(&self.0.left).push(Left { since, value });
         // The last reader may have gone since it was asked: then it has looked before there was anything.
         self.sweep();
     }
@@ -110,14 +104,10 @@ impl Domain {
     /// Drops what was left and nobody can see any more. Not for [`advance`](Self::advance), which is called under locks that such a value's
     /// drop may want.
     pub(crate) fn sweep(&self) {
-        if self.0.lefts.load(Ordering::Acquire) == 0 {
-            return;
-        }
         let mut left = locked(&self.0.left);
         let all = std::mem::take(&mut *left).into_iter();
         let (over, waiting): (Vec<Left>, _) = all.partition(|one| self.passed(one.since));
         *left = waiting;
-        self.0.lefts.store(left.len(), Ordering::Release);
         drop(left);
         // Without the lock: what goes with them may come here again.
         over.into_iter().for_each(|one| drop(one.value));
