@@ -1,7 +1,7 @@
 //! A root pointer with one writer and lock-free, wait-free readers.
 //!
-//! [`Publisher::publish`] swaps the root and retires the old value; it is dropped on the control side once the
-//! [`Domain`] says that every worker has passed a burst boundary. [`View::get`] is one `Acquire` load - a plain `mov` on x86.
+//! [`Publisher::publish`] swaps the root and retires the old value; it is dropped once the [`Domain`] says that every worker has passed a
+//! burst boundary: by its publisher, or where that has gone, by whoever publishes next in the domain or leaves it. [`View::get`] is one `Acquire` load - a plain `mov` on x86.
 //!
 //! This module is one of the named homes of `unsafe`.
 
@@ -37,7 +37,7 @@ impl<T> Drop for Retired<T> {
     fn drop(&mut self) {
         // SAFETY: the pointer came from `Box::into_raw` in `new` or `publish`, and this is its only owner. The value was unlinked before epoch
         // `since`. We are dropped by `collect` and by the domain that we were left to, both of which do so once every reader has
-        // been quiescent or offline since then, so that nobody sees it.
+        // been quiescent or offline since then, so that nobody sees it; and with the domain itself, which every reader holds.
         drop(unsafe { Box::from_raw(self.value.as_ptr()) });
     }
 }
@@ -56,7 +56,7 @@ pub struct Publisher<T: Send + Sync + 'static> {
 /// The reading side of a published value; one per worker and table, cheap to clone.
 pub struct View<T: Send + Sync>(Arc<Root<T>>);
 
-// SAFETY: a root hands out `&T` to several threads and drops `T` on the writer's, which needs exactly `T: Send + Sync`.
+// SAFETY: a root hands out `&T` to several threads and drops `T` on one of them, which needs exactly `T: Send + Sync`.
 unsafe impl<T: Send + Sync> Send for Root<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Root<T> {}
@@ -91,9 +91,13 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 
     /// Replaces the value and returns the new generation. The old value is dropped by a later
     /// [`collect`](Self::collect) (also called here), never while a worker can see it.
+    ///
+    /// What others left to the domain is dropped here, too, as by `touch` and `collect`, and where a publisher or a reader goes: hold no lock
+    /// that the drop of anything published in this domain wants.
     pub fn publish(&mut self, value: T) -> u64 {
         let old = self.root.value.swap(Box::into_raw(Box::new(value)), Ordering::SeqCst);
-        let generation = self.touch();
+        // All is in its place before anything is dropped: that may panic.
+        let generation = self.count();
         let since = self.root.domain.advance();
         self.retired.extend(NonNull::new(old).map(|value| Retired { since, value }));
         self.collect();
@@ -102,7 +106,12 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 
     /// Counts a change made inside the value (a patch) as a new generation.
     pub fn touch(&mut self) -> u64 {
+        let generation = self.count();
         self.root.domain.sweep();
+        generation
+    }
+
+    fn count(&mut self) -> u64 {
         self.root.generation.fetch_add(1, Ordering::Release) + 1
     }
 
@@ -133,9 +142,6 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     }
 
     fn collect_until(&mut self, patience: Duration, pause: fn()) -> usize {
-        if self.retired.is_empty() {
-            return 0;
-        }
         let start = Instant::now();
         loop {
             let waiting = self.collect();
@@ -154,10 +160,10 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 
 impl<T: Send + Sync + 'static> Drop for Publisher<T> {
     fn drop(&mut self) {
-        // What still waits is the domain's to free: not under a reader, and we do not wait for a worker that hangs.
-        self.collect();
-        let domain = &self.root.domain;
-        self.retired.drain(..).for_each(|retired| domain.leave(retired.since, Box::new(retired)));
+        // What still waits is the domain's to free: not under a reader, and we do not wait for a worker that hangs. All of it, before anything is
+        // dropped: if that panics, what is still here would be dropped unasked.
+        let all = self.retired.drain(..).map(|one| (one.since, Box::new(one) as Box<dyn Send>));
+        self.root.domain.leave(all);
     }
 }
 
@@ -170,7 +176,7 @@ impl<T: Send + Sync> View<T> {
     pub fn get<'a>(&'a self, reader: &'a Reader) -> &'a T {
         assert!(self.0.domain.same(reader.domain()), "view and reader belong to different domains");
         assert!(reader.is_online(), "an offline reader must not look");
-        // SAFETY: the writer frees an unlinked value only after every online reader has been quiescent, and
+        // SAFETY: an unlinked value is freed only after every online reader has been quiescent, and
         // `quiescent` takes `&mut Reader`, which the returned borrow forbids. The value itself is kept by the root.
         unsafe { &*self.0.value.load(Ordering::Acquire) }
     }
@@ -239,9 +245,57 @@ mod tests {
         drop(publisher);
         assert_eq!((value.0, drops.load(Ordering::SeqCst)), (1, 0));
         reader.quiescent();
-        domain.sweep();
-        assert_eq!(drops.load(Ordering::SeqCst), 1);
+        assert_eq!(drops.load(Ordering::SeqCst), 0, "nobody has looked");
+        let mut another = Publisher::new(&domain, ());
+        another.touch();
+        assert_eq!(drops.load(Ordering::SeqCst), 1, "whoever changes something next frees it");
         drop(view);
+        assert_eq!(drops.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn who_has_nothing_to_collect_frees_what_others_left() {
+        let (domain, drops) = (Domain::new(), Arc::new(AtomicUsize::new(0)));
+        let mut another = Publisher::new(&domain, ());
+        let ways: [fn(&mut Publisher<()>) -> usize; 2] =
+            [Publisher::collect, |publisher| publisher.collect_within(Duration::ZERO)];
+        for (freed, collect) in (1..).zip(ways) {
+            let mut reader = domain.register();
+            let mut publisher = Publisher::new(&domain, Counted(1, 1, drops.clone()));
+            publisher.publish(Counted(2, 2, Arc::default()));
+            drop(publisher);
+            reader.quiescent();
+            assert_eq!(drops.load(Ordering::SeqCst), freed - 1);
+            collect(&mut another);
+            assert_eq!(drops.load(Ordering::SeqCst), freed);
+        }
+    }
+
+    /// A value whose drop panics takes no other with it that a reader still sees.
+    #[test]
+    fn a_drop_that_panics_frees_nothing_under_a_reader() {
+        struct Loud(u64, bool, Arc<AtomicUsize>);
+        impl Drop for Loud {
+            fn drop(&mut self) {
+                self.2.fetch_add(1, Ordering::SeqCst);
+                assert!(!self.1, "a drop that panics");
+            }
+        }
+        let (domain, drops) = (Domain::new(), Arc::new(AtomicUsize::new(0)));
+        let (mut a, mut b) = (domain.register(), domain.register());
+        let mut publisher = Publisher::new(&domain, Loud(0, true, drops.clone()));
+        let view = publisher.view();
+        publisher.publish(Loud(1, false, drops.clone()));
+        b.quiescent();
+        let held = view.get(&b);
+        publisher.publish(Loud(2, false, drops.clone()));
+        a.quiescent();
+        // Nobody sees the first any more, and `b` the second.
+        let gone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(publisher)));
+        assert!(gone.is_err());
+        assert_eq!((drops.load(Ordering::SeqCst), held.0), (1, 1));
+        b.quiescent();
+        drop(b);
         assert_eq!(drops.load(Ordering::SeqCst), 2);
     }
 }

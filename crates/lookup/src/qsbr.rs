@@ -1,13 +1,13 @@
 //! Quiescent-state-based reclamation (QSBR).
 //!
 //! A worker holds references into published tables only between two burst boundaries. At each boundary it calls
-//! [`Reader::quiescent`]: one load and one store to its own cache line, no read-modify-write, no fence instruction on
+//! [`Reader::quiescent`]: two loads and one store to its own cache line, no read-modify-write, no fence instruction on
 //! x86. The control side retires what it replaced, asks for a new epoch with [`Domain::advance`], and frees once
 //! [`Domain::passed`] says that every worker that was awake has since reported. A worker about to sleep goes
 //! [`Reader::offline`], so that nobody waits for it, and comes back by [`Reader::online`].
 //!
-//! Who goes before what it replaced may be freed leaves it to the domain, which frees it as soon as it may: when something
-//! is published or changed later, or when a reader goes.
+//! Who goes before what it replaced may be freed leaves it to the domain, where it is freed by the next who publishes or changes something, or
+//! goes, once every worker has moved on. Where nothing of that happens it stays.
 //!
 //! ```text
 //! writer:  swap root ---- advance() = 7 ........................ passed(7): free the old one
@@ -84,7 +84,7 @@ impl Domain {
     }
 
     /// Starts a new epoch and returns it. What was unlinked before this call is out of every reader's reach once
-    /// [`passed`](Self::passed) is true for the result.
+    /// [`passed`](Self::passed) is true for the result. Nothing is dropped here: callers hold locks.
     pub fn advance(&self) -> Epoch {
         // SeqCst pairs with the store and fence in `online`: either the reader that comes online sees the unlinked
         // root, or we see its slot.
@@ -93,10 +93,10 @@ impl Domain {
         epoch
     }
 
-    /// Takes over a value that was unlinked before `since` began and that a reader may still see, from a control side that goes. It is
+    /// Takes over values, each unlinked before its epoch began, that a reader may still see, from a control side that goes. They are
     /// dropped when all readers have moved on, on the thread of whoever finds that out.
-    pub(crate) fn leave(&self, since: Epoch, value: Box<dyn Send>) {
-        locked(&self.0.left).push(Left { since, value });
+    pub(crate) fn leave(&self, all: impl Iterator<Item = (Epoch, Box<dyn Send>)>) {
+        locked(&self.0.left).extend(all.map(|(since, value)| Left { since, value }));
         // The last reader may have gone since it was asked: then it has looked before there was anything.
         self.sweep();
     }
@@ -233,7 +233,7 @@ mod tests {
         let domain = Domain::new();
         let mut reader = domain.register();
         let dropped = Arc::new(());
-        let leave = || domain.leave(domain.advance(), Box::new(dropped.clone()));
+        let leave = || domain.leave(std::iter::once((domain.advance(), Box::new(dropped.clone()) as _)));
         leave();
         assert_eq!(Arc::strong_count(&dropped), 2);
         reader.quiescent();
@@ -244,5 +244,26 @@ mod tests {
         assert_eq!(Arc::strong_count(&dropped), 1, "when the reader goes");
         leave();
         assert_eq!(Arc::strong_count(&dropped), 1, "at once, where there is none");
+    }
+
+    /// Structures call it under the lock of their store, which the drop of another of them wants.
+    #[test]
+    fn a_new_epoch_drops_nothing() {
+        struct Wants(Arc<Mutex<()>>);
+        impl Drop for Wants {
+            fn drop(&mut self) {
+                assert!(self.0.try_lock().is_ok(), "dropped under the lock that it wants");
+            }
+        }
+        let (domain, lock) = (Domain::new(), Arc::new(Mutex::new(())));
+        let mut reader = domain.register();
+        domain.leave(std::iter::once((domain.advance(), Box::new(Wants(lock.clone())) as _)));
+        reader.quiescent();
+        let held = locked(&lock);
+        domain.advance();
+        assert_eq!(Arc::strong_count(&lock), 2);
+        drop(held);
+        domain.sweep();
+        assert_eq!(Arc::strong_count(&lock), 1);
     }
 }

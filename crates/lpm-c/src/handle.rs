@@ -188,10 +188,7 @@ impl Member {
     }
 
     pub(crate) fn quiescent(&mut self) {
-        // Who is offline holds nothing, and stays offline.
-        if self.0.is_online() {
-            self.0.quiescent();
-        }
+        self.0.quiescent();
     }
 
     pub(crate) fn offline(&mut self) {
