@@ -2,7 +2,7 @@
 
 use super::group::{GROUP, Group};
 use super::insert::Effort;
-use super::store::{Place, Store};
+use super::store::Store;
 use super::tags::bits;
 use super::{FlowTable, Outcome, State};
 use crate::hash::KeyHash;
@@ -22,7 +22,8 @@ struct Moment {
 impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// For each key its flow, which is made if there is none: one pass instead of a lookup, a decision and an insertion (Fu 5.2.2).
     /// `hashes` are the keys' under [`hasher`](Self::hasher); `now` is the time in whatever the caller counts (seconds, say): the
-    /// stamp that [`expire`](Self::expire) goes by. A key that comes twice is new once.
+    /// stamp that [`expire`](Self::expire) goes by. A key that comes twice is new once. Of each 32 keys the new ones that have room in one of their two
+    /// buckets get it before any that have to search for some.
     ///
     /// The first search for room that fails is the last of this call, and ends its insertions (Fu 4.5.2). The calls after it do without
     /// searches for a while ([`LONGEST_REST`](super::LONGEST_REST)), and longer if the next fails too: then a new flow goes into one of its own two
@@ -77,17 +78,17 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         }
         // What a group says of slots is as old as the beginning of the group before it.
         let mut then = Moment { moves: self.counters.moves, settled: self.old == 0 };
-        let store = self.hold();
+        let (store, search) = (self.hold(), effort == Effort::Search);
         let done = |group: &Group, start: usize| {
             let before = Moment { moves: self.counters.moves, settled: self.old == 0 };
             let keys = &keys[start..keys.len().min(start + GROUP)];
-            self.settle_group(now, group, start, keys, then, &mut effort, out, &first, probe);
+            self.settle_group(now, &store, group, start, keys, then, &mut effort, out, &first, probe);
             then = before;
         };
         if VECTORS {
-            store.look::<true>(hashes, keys, done);
+            store.look::<true>(hashes, keys, search, done);
         } else {
-            store.look_probed::<true, P>(hashes, keys, probe, done);
+            store.look_probed::<true, P>(hashes, keys, search, probe, done);
         }
         self.aside = Some(store);
     }
@@ -154,9 +155,9 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             }
         };
         if VECTORS {
-            store.look::<false>(hashes, keys, done);
+            store.look::<false>(hashes, keys, false, done);
         } else {
-            store.look_probed::<false, P>(hashes, keys, probe, done);
+            store.look_probed::<false, P>(hashes, keys, false, probe, done);
         }
         self.aside = Some(store);
     }
@@ -172,13 +173,14 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// Finds or makes the flows of a group's keys, of which the first is number `start`. What was seen of them `then` holds unless an entry
     /// has moved since. (Who comes over from another hash makes room, also the last.)
     ///
-    /// Flows that were found come first, and with them what is turned away without a search; then the others, in their order. Neither makes
-    /// room nor takes it, so the order changes nothing, and no jump depends on whether a packet is of a flow or of a flood.
+    /// Flows that were found come first, and with them what is turned away without a search; then those that are new and have room; then the others, in
+    /// their order. No jump depends on whether a packet is of a flow or of a flood.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn settle_group<P: Probe>(
         &mut self,
         now: u32,
+        store: &Store<W, S>,
         group: &Group,
         start: usize,
         keys: &[Key<W>],
@@ -199,27 +201,21 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             }
             self.settle_found(now, group, start, out, probe);
             rest &= !(group.found | away);
+            if *effort == Effort::Search {
+                bits(rest & group.hopeless).for_each(|i| store.ask_move(group.place(i).bucket, probe));
+            }
+            if then.settled && *effort != Effort::None && self.len + GROUP <= self.most {
+                let head = u64::from(now) | self.generation_flag();
+                let first = |i| first(start + i);
+                let made = store.put_group(group, rest, head, keys, &mut out[start..], first, probe);
+                self.len += made.count_ones() as usize;
+                self.counters.inserted += u64::from(made.count_ones());
+                rest &= !made;
+            }
         }
-        let mut welcome = self.still_welcome(group, then, *effort);
         for i in bits(rest) {
-            let (place, lane) = (group.place(i), group.lane(i));
-            out[start + i] = if welcome >> i & 1 != 0 && self.is_free(place, lane) {
-                self.make(now, place, &keys[i], lane, first(start + i), probe)
-            } else {
-                let outcome =
-                    self.settle_one(now, group, start, i, &keys[i], then, effort, out, first, probe);
-                welcome = self.still_welcome(group, then, *effort);
-                outcome
-            };
+            out[start + i] = self.settle_one(now, group, start, i, &keys[i], then, effort, out, first, probe);
         }
-    }
-
-    /// Bits of a group's keys that are made in their lanes, if these are free: who came to such a bucket since `then` would have that lane, so
-    /// nobody did, and the key is new still.
-    #[inline(always)]
-    fn still_welcome(&self, group: &Group, then: Moment, effort: Effort) -> u32 {
-        let sure = self.counters.moves == then.moves && then.settled;
-        if sure && effort != Effort::None && self.len + GROUP <= self.most { group.welcome } else { 0 }
     }
 
     /// Finds or makes the flow of key `i` of a group, whatever has become of what was seen.
@@ -242,19 +238,11 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             *effort = Effort::None;
         }
         let sure = self.counters.moves == then.moves && then.settled;
-        let (place, lane) = (group.place(i), group.lane(i));
         if sure && *effort != Effort::Search && group.hopeless >> i & 1 != 0 {
             self.counters.skipped += 1;
             return Outcome::Full;
         }
-        if sure && *effort != Effort::None && group.welcome >> i & 1 != 0 && self.is_free(place, lane) {
-            return self.make(now, place, key, lane, first(start + i), probe);
-        }
+        let place = group.place(i);
         self.find_or_insert_one(now, place, key, effort, out, || first(start + i), probe)
-    }
-
-    #[inline(always)]
-    fn is_free(&self, place: Place, lane: usize) -> bool {
-        self.store.tags(place.bucket, &()).tag(lane) == 0
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Group {
     /// The first slot with the key's tag, in its home or else in its other bucket, if there is one.
     pub(super) slots: OnLines<[u32; GROUP]>,
     tags: OnLines<[u16; GROUP]>,
-    /// The free lane that a key goes to which is welcome, the lowest of those that are [preferred](Store::preferred).
+    /// The free lane that a key goes to which is welcome, or a guest: the lowest of those that are [preferred](Store::preferred).
     lanes: [u8; GROUP],
     /// Bits of the keys for which there is a slot.
     seen: u32,
@@ -40,8 +40,10 @@ pub(super) struct Group {
     away: Away,
     /// Bits of the keys that are new and whose two buckets are full: known to insertions only.
     pub(super) hopeless: u32,
-    /// Bits of the keys that are new, and whose home has a free lane and no strays: known to insertions only.
+    /// Bits of the keys that are new, and whose home has a free lane: known to insertions only.
     pub(super) welcome: u32,
+    /// Bits of those whose home is full, and whose other bucket has a free lane.
+    pub(super) guests: u32,
 }
 
 /// What homes show of a group's keys, while one after the other is looked at: numbers of their own, so that they stay in registers.
@@ -65,11 +67,12 @@ impl Group {
             away: Away { strays: 0, crowded: 0 },
             hopeless: 0,
             welcome: 0,
+            guests: 0,
             lanes: [0; GROUP],
         }
     }
 
-    /// Where key `i` goes that is [welcome](Self::welcome).
+    /// The lane that key `i` goes to which is [welcome](Self::welcome) or a guest.
     #[inline(always)]
     pub(super) fn lane(&self, i: usize) -> usize {
         self.lanes[i].into()
@@ -80,15 +83,22 @@ impl Group {
         Place { bucket: self.homes[i], tag: self.tags[i] }
     }
 
-    #[cfg(all(test, not(loom)))]
+    #[inline(always)]
     pub(super) fn other(&self, i: usize) -> u32 {
         self.others[i]
+    }
+
+    /// What is known of new keys.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn new_keys(&self) -> [u32; 3] {
+        [self.hopeless, self.welcome, self.guests]
     }
 
     /// Takes over what homes have shown.
     #[inline(always)]
     fn note(&mut self, shown: AtHome) {
-        (self.seen, self.away, self.welcome, self.hopeless) = (shown.seen, shown.away, shown.welcome, 0);
+        (self.seen, self.away, self.welcome) = (shown.seen, shown.away, shown.welcome);
+        (self.guests, self.hopeless) = (0, 0);
     }
 
     /// Bits of the keys that are in the table all the same perhaps, behind others with their tag: one in thousands.
@@ -110,13 +120,15 @@ struct Away {
 impl<const W: usize, S: State> Store<W, S> {
     /// Looks for keys, as many as there are of both, [`GROUP`] by group, and tells `done` each group with the number of its
     /// first key. Three groups are under way: the tags of one are asked for, the entries of the next, while the first is
-    /// compared. With `INSERT` also asks for the free slots that new keys would go to. So what a group says of tags was so before
+    /// compared. With `INSERT` also asks for the free slots that new keys would go to, and where there are none and somebody may `search` for
+    /// room, for where that begins. So what a group says of tags was so before
     /// `done` had the group before.
     #[inline(always)]
     pub(super) fn look<const INSERT: bool>(
         &self,
         hashes: &[u64],
         keys: &[Key<W>],
+        search: bool,
         mut done: impl FnMut(&Group, usize),
     ) {
         let mut start = 0;
@@ -126,16 +138,16 @@ impl<const W: usize, S: State> Store<W, S> {
             // SAFETY: this CPU has just said that it has AVX-512 and what else the kernel wants.
             unsafe {
                 if INSERT || self.mixed.load(Ordering::Relaxed) {
-                    self.look_avx512::<INSERT, false>(hashes, keys, &mut done);
+                    self.look_avx512::<INSERT, false>(hashes, keys, search, &mut done);
                 } else {
-                    self.look_avx512::<INSERT, true>(hashes, keys, &mut done);
+                    self.look_avx512::<INSERT, true>(hashes, keys, search, &mut done);
                 }
             }
             start = hashes.len().min(keys.len()) * GROUP;
         }
         // Most bursts are whole groups.
         if start < hashes.len().min(keys.len()) {
-            self.look_probed::<INSERT, ()>(&hashes[start..], &keys[start..], &(), |group, first| {
+            self.look_probed::<INSERT, ()>(&hashes[start..], &keys[start..], search, &(), |group, first| {
                 done(group, start + first);
             });
         }
@@ -147,12 +159,13 @@ impl<const W: usize, S: State> Store<W, S> {
         &self,
         hashes: &[u64],
         keys: &[Key<W>],
+        search: bool,
         probe: &P,
         mut done: impl FnMut(&Group, usize),
     ) {
         let mut group = Group::new();
         for (i, (hashes, keys)) in hashes.chunks(GROUP).zip(keys.chunks(GROUP)).enumerate() {
-            self.look_scalar::<INSERT, P>(&mut group, hashes, keys, probe);
+            self.look_scalar::<INSERT, P>(&mut group, hashes, keys, search, probe);
             done(&group, i * GROUP);
         }
     }
@@ -164,6 +177,7 @@ impl<const W: usize, S: State> Store<W, S> {
         group: &mut Group,
         hashes: &[u64],
         keys: &[Key<W>],
+        search: bool,
         probe: &P,
     ) {
         let n = hashes.len().min(keys.len()).min(GROUP);
@@ -196,7 +210,7 @@ impl<const W: usize, S: State> Store<W, S> {
             shown.away.strays |= u32::from(!seen & !calm) << i;
         }
         group.note(shown);
-        self.look_away(group, |tags: Tags, tag| tags.matches(tag), probe);
+        self.look_away::<INSERT, P>(group, search, |tags: Tags, tag| tags.matches(tag), probe);
         group.found = 0;
         for i in bits(group.seen) {
             let equal = self.key_is(group.slots[i] as usize, &keys[i], probe);
@@ -257,7 +271,13 @@ impl<const W: usize, S: State> Store<W, S> {
 
     /// Looks into the other buckets, and asks for the entries there.
     #[inline(always)]
-    fn look_away<P: Probe>(&self, group: &mut Group, matches_of: impl Fn(Tags, u16) -> u32, probe: &P) {
+    fn look_away<const INSERT: bool, P: Probe>(
+        &self,
+        group: &mut Group,
+        search: bool,
+        matches_of: impl Fn(Tags, u16) -> u32,
+        probe: &P,
+    ) {
         let away = group.away;
         for i in bits(away.strays | away.crowded) {
             let alternate = group.others[i];
@@ -270,13 +290,23 @@ impl<const W: usize, S: State> Store<W, S> {
                 self.ask_entry(group.slots[i] as usize, probe);
             }
             group.seen |= u32::from(matches != 0) << i;
-            group.hopeless |= u32::from(to_go && wanted == 0) << i;
+            if INSERT {
+                group.hopeless |= u32::from(to_go && wanted == 0) << i;
+                group.guests |= u32::from(to_go && wanted != 0) << i;
+                group.welcome |= u32::from(matches == 0 && !to_go) << i;
+                if to_go {
+                    group.lanes[i] = wanted.trailing_zeros() as u8;
+                }
+                if to_go && wanted == 0 && search {
+                    self.ask_search(group.homes[i], probe);
+                }
+            }
         }
     }
 
     /// Asks for the line with the beginning of an entry, and for that of [`SECOND`](Self::SECOND).
     #[inline(always)]
-    fn ask_entry<P: Probe>(&self, slot: usize, probe: &P) {
+    pub(super) fn ask_entry<P: Probe>(&self, slot: usize, probe: &P) {
         let entry = self.entries.as_ptr().wrapping_add(slot * Self::STRIDE);
         ask_line(entry, probe);
         if let Some(word) = Self::SECOND {
@@ -290,6 +320,7 @@ impl<const W: usize, S: State> Store<W, S> {
         &self,
         hashes: &[[u64; GROUP]],
         keys: &[[Key<W>; GROUP]],
+        search: bool,
         done: &mut impl FnMut(&Group, usize),
     ) {
         let n = hashes.len().min(keys.len());
@@ -299,7 +330,12 @@ impl<const W: usize, S: State> Store<W, S> {
                 let mut group = Group::new();
                 self.begin_avx512::<GUESS>(&mut group, hashes);
                 self.middle_avx512::<INSERT, GUESS>(&mut group);
-                self.look_away(&mut group, |tags: Tags, tag| matches_avx512(tags, tag), &());
+                self.look_away::<INSERT, ()>(
+                    &mut group,
+                    search,
+                    |tags: Tags, tag| matches_avx512(tags, tag),
+                    &(),
+                );
                 self.end_avx512(&mut group, keys);
                 self.note_mixed::<INSERT>(&group);
                 done(&group, 0);
@@ -313,7 +349,12 @@ impl<const W: usize, S: State> Store<W, S> {
         self.middle_avx512::<INSERT, GUESS>(&mut groups[0]);
         for k in 0..n {
             // First: what lies in other buckets comes while the groups behind are looked after.
-            self.look_away(&mut groups[k % 3], |tags: Tags, tag| matches_avx512(tags, tag), &());
+            self.look_away::<INSERT, ()>(
+                &mut groups[k % 3],
+                search,
+                |tags: Tags, tag| matches_avx512(tags, tag),
+                &(),
+            );
             if k + 2 < n {
                 self.begin_avx512::<GUESS>(&mut groups[(k + 2) % 3], &hashes[k + 2]);
             }
@@ -472,6 +513,10 @@ impl<const W: usize, S: State> Store<W, S> {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn end_avx512(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
+        if group.seen == 0 {
+            group.found = 0;
+            return;
+        }
         let equal = if W == 2 { self.equal_pairs(group, keys) } else { self.equal(group, keys) };
         group.found = equal & group.seen;
     }
@@ -532,7 +577,7 @@ impl<const W: usize, S: State> Store<W, S> {
 
 /// Asks the cache for the line of a word, and tells a probe, for that line comes whether it is looked at or not.
 #[inline(always)]
-fn ask_line<P: Probe>(word: *const AtomicU64, probe: &P) {
+pub(super) fn ask_line<P: Probe>(word: *const AtomicU64, probe: &P) {
     prefetch_read(word);
     probe.read(word.addr(), 8, true);
 }
@@ -564,5 +609,7 @@ fn answer_avx512(tags: Tags, tag: u16) -> u32 {
     use std::arch::x86_64::*;
     // SAFETY: a bucket's 64 bytes, aligned to as many.
     let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
-    _mm512_cmpeq_epi16_mask(bucket, _mm512_maskz_set1_epi16(ALL, tag as i16))
+    // Two comparisons: a vector of the tag in all lanes but one is put together lane by lane.
+    let matches = _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16));
+    (matches & ALL) | (_mm512_testn_epi16_mask(bucket, bucket) & !ALL)
 }

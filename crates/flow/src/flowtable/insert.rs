@@ -1,15 +1,21 @@
 //! Putting flows in and taking them out.
 
+use super::group::{Group, ask_line};
 use super::store::{GENERATION, IN_ALTERNATE, Place, Store};
-use super::tags::{LANES, Tags, bits};
+use super::tags::{LANES, Tags, WORDS, bits};
 use super::{FlowTable, Outcome, Slot, State};
 use crate::hash::KeyHash;
 use crate::key::Key;
 use crate::words::Ordering;
+use std::hint::select_unpredictable;
 use tidemill_lookup::probe::Probe;
 
 /// Buckets that an insertion looks at, before it gives up: its own two, and the other bucket of each entry in these.
 pub const SEARCH: usize = 2 + 2 * LANES;
+
+/// Entries whose other buckets a search asks for at once: nearly always one of the first few may move, and all others' lines would be asked for in vain.
+const ASKED: usize = 4;
+const FIRST_ASKED: u32 = (1 << ASKED) - 1;
 
 /// Keys of one tag that a bucket holds at most; more go to their alternate or nowhere. With a hash that the attacker does not know
 /// that does not happen: 31 keys, 65,535 tags.
@@ -61,6 +67,45 @@ impl<const W: usize, S: State> Store<W, S> {
         }
         self.set_tag(bucket, lane, place.tag, probe);
         slot
+    }
+
+    /// Makes the flows of those among a group's keys that are new and have room in one of their buckets: where the lane that was free is free still.
+    /// Whoever came to that bucket meanwhile has taken that lane; so nobody did, the key is new still, and a home that was full is full. Returns the bits of those made.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn put_group<P: Probe>(
+        &self,
+        group: &Group,
+        among: u32,
+        head: u64,
+        keys: &[Key<W>],
+        out: &mut [Outcome],
+        first: impl Fn(usize) -> S,
+        probe: &P,
+    ) -> u32 {
+        let (keys, out) = (&keys[..keys.len().min(out.len())], &mut out[..]);
+        let buckets = self.tags.as_chunks::<WORDS>().0;
+        let mut made = (group.welcome | group.guests) & among;
+        for i in bits(made) {
+            let is_guest = group.guests >> i & 1 != 0;
+            let Place { bucket: home, tag } = group.place(i);
+            let bucket = select_unpredictable(is_guest, group.other(i), home);
+            let lane = group.lane(i);
+            let tags = Tags(&buckets[bucket as usize]);
+            if tags.tag(lane) != 0 {
+                made &= !(1 << i);
+                continue;
+            }
+            let slot = bucket as usize * LANES + lane;
+            self.write_entry(slot, &keys[i], head | (u64::from(is_guest) * IN_ALTERNATE), &first(i), probe);
+            if is_guest {
+                self.one_more_stray(home, probe);
+            }
+            probe.write(std::ptr::from_ref(&tags.0[lane / 4]).addr(), 8);
+            tags.set(lane, tag);
+            out[i] = Outcome::New(Slot::new(slot));
+        }
+        made
     }
 
     /// Moves an entry to a free slot of its other bucket.
@@ -117,6 +162,31 @@ impl<const W: usize, S: State> Store<W, S> {
         self.insert_away(place, new, effort, moved, probe)
     }
 
+    /// Asks for where a search for room in this full bucket begins: the other buckets of its first entries.
+    pub(super) fn ask_search<P: Probe>(&self, bucket: u32, probe: &P) {
+        let tags = self.tags(bucket, &());
+        for lane in bits(FIRST_ASKED) {
+            let other = self.alternate(bucket, tags.tag(lane));
+            ask_line(self.tags.as_ptr().wrapping_add(other as usize * WORDS), probe);
+        }
+    }
+
+    /// Asks for what the move touches that such a search finds, when what [`ask_search`](Self::ask_search) asks for is there.
+    pub(super) fn ask_move<P: Probe>(&self, bucket: u32, probe: &P) {
+        let tags = self.tags(bucket, &());
+        for lane in bits(FIRST_ASKED) {
+            let tag = tags.tag(lane);
+            let other = self.alternate(bucket, tag);
+            if let Some(free) = Self::room(other, self.tags(other, &()), tag) {
+                for (bucket, lane) in [(bucket, lane), (other, free)] {
+                    self.ask_entry(bucket as usize * LANES + lane, probe);
+                    ask_line(&raw const self.versions[bucket as usize], probe);
+                }
+                return;
+            }
+        }
+    }
+
     #[cold]
     fn insert_away<P: Probe>(
         &self,
@@ -138,19 +208,21 @@ impl<const W: usize, S: State> Store<W, S> {
             if !Self::may_join(tags, place.tag) {
                 continue;
             }
-            for lane in bits(tags.used()) {
-                self.prefetch_tags(self.alternate(bucket, tags.tag(lane)));
-            }
-            for lane in bits(tags.used()) {
-                let tag = tags.tag(lane);
-                let other = self.alternate(bucket, tag);
-                if other == bucket {
-                    continue;
+            for some in (0..LANES).step_by(ASKED).map(|from| tags.used() & (FIRST_ASKED << from)) {
+                for lane in bits(some) {
+                    self.prefetch_tags(self.alternate(bucket, tags.tag(lane)));
                 }
-                if let Some(free) = Self::room(other, self.tags(other, probe), tag) {
-                    self.shift((bucket, lane), (other, free), probe);
-                    moved(bucket as usize * LANES + lane, other as usize * LANES + free);
-                    return Some(self.put(place, bucket, lane, new, probe));
+                for lane in bits(some) {
+                    let tag = tags.tag(lane);
+                    let other = self.alternate(bucket, tag);
+                    if other == bucket {
+                        continue;
+                    }
+                    if let Some(free) = Self::room(other, self.tags(other, probe), tag) {
+                        self.shift((bucket, lane), (other, free), probe);
+                        moved(bucket as usize * LANES + lane, other as usize * LANES + free);
+                        return Some(self.put(place, bucket, lane, new, probe));
+                    }
                 }
             }
         }

@@ -100,7 +100,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let store = &self.store;
         let n = hashes.len().min(keys.len()).min(out.len());
         let (hashes, keys, out) = (&hashes[..n], &keys[..n], &mut out[..n]);
-        store.look::<false>(hashes, keys, |group, start| {
+        store.look::<false>(hashes, keys, false, |group, start| {
             let out = &mut out[start..n.min(start + GROUP)];
             // Without a look at whether there is an i-th slot, so that vectors do all of them.
             for ((i, out), &slot) in out.iter_mut().enumerate().zip(group.slots.iter()) {

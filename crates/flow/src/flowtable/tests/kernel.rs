@@ -28,13 +28,13 @@ fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
         for (insert, mixed) in [(false, false), (false, true), (true, true)] {
             store.mixed.store(mixed, Relaxed);
             if insert {
-                store.look::<true>(&hashes, &keys, |group, _| vectors = group.clone());
-                store.look_scalar::<true, ()>(&mut scalar, &hashes, &keys, &());
-                assert_eq!((vectors.hopeless, vectors.welcome), (scalar.hopeless, scalar.welcome));
+                store.look::<true>(&hashes, &keys, round % 2 == 0, |group, _| vectors = group.clone());
+                store.look_scalar::<true, ()>(&mut scalar, &hashes, &keys, false, &());
+                assert_eq!(vectors.new_keys(), scalar.new_keys());
                 check_new(store, &scalar, &hashes, &keys);
             } else {
-                store.look::<false>(&hashes, &keys, |group, _| vectors = group.clone());
-                store.look_scalar::<false, ()>(&mut scalar, &hashes, &keys, &());
+                store.look::<false>(&hashes, &keys, false, |group, _| vectors = group.clone());
+                store.look_scalar::<false, ()>(&mut scalar, &hashes, &keys, false, &());
             }
             assert_eq!(
                 (vectors.found, vectors.unsure()),
@@ -82,15 +82,15 @@ fn several_groups<const W: usize, S: State, const INSERT: bool>(
         let keys: Vec<Key<W>> = (0..count * GROUP as u64 + 5).map(|i| key(number(i))).collect();
         let hashes: Vec<u64> = keys.iter().map(|key| hash.hash(key)).collect();
         let mut together = Vec::new();
-        store.look::<INSERT>(&hashes, &keys, |group, first| {
+        store.look::<INSERT>(&hashes, &keys, count % 2 == 0, |group, first| {
             assert_eq!(first, together.len() * GROUP);
             together.push(group.clone());
         });
         assert_eq!(together.len() as u64, count + 1);
-        store.look_probed::<INSERT, ()>(&hashes, &keys, &(), |alone, first| {
+        store.look_probed::<INSERT, ()>(&hashes, &keys, false, &(), |alone, first| {
             let group = &together[first / GROUP];
             assert_eq!((group.found, group.unsure()), (alone.found, alone.unsure()), "{W} words, {first}");
-            assert_eq!((group.hopeless, group.welcome), (alone.hopeless, alone.welcome));
+            assert!(!INSERT || group.new_keys() == alone.new_keys());
             for i in bits(alone.found) {
                 assert_eq!(group.slots[i], alone.slots[i]);
             }
@@ -110,12 +110,14 @@ fn check_new<const W: usize, S: State>(
         let (home, other) =
             (store.tags(place.bucket, &()), store.tags(store.alternate(place.bucket, place.tag), &()));
         let new = store.find(place, &keys[i], &()).is_none() && home.matches(place.tag) == 0;
-        let (hopeless, welcome) = (group.hopeless >> i & 1 != 0, group.welcome >> i & 1 != 0);
-        let full = home.free() == 0 && other.free() == 0;
-        assert_eq!(hopeless, new && full && other.matches(place.tag) == 0, "key {i}");
-        assert_eq!(welcome, new && home.free() != 0 && home.strays() == 0, "key {i}");
-        if welcome {
-            let lanes = Store::<W, S>::preferred(place.bucket, home.free());
+        let [hopeless, welcome, guest] = group.new_keys().map(|bits| bits >> i & 1 != 0);
+        let (crowded, alike) = (home.free() == 0, other.matches(place.tag) != 0);
+        assert_eq!(hopeless, new && crowded && !alike && other.free() == 0, "key {i}");
+        assert_eq!(welcome, new && !crowded && (home.strays() == 0 || !alike), "key {i}");
+        assert_eq!(guest, new && crowded && !alike && other.free() != 0, "key {i}");
+        if welcome || guest {
+            let (bucket, tags) = if guest { (group.other(i), other) } else { (place.bucket, home) };
+            let lanes = Store::<W, S>::preferred(bucket, tags.free());
             assert_eq!(group.lane(i), lanes.trailing_zeros() as usize);
         }
     }
