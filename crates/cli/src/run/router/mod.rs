@@ -185,12 +185,8 @@ pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterContro
     filter::check_files(config, Path::new(name).parent().unwrap_or(Path::new("")), name)?;
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let below = offload::check(config, name)?;
-    let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
-    let to_make = config.table.as_ref().and_then(|t| t.generate.as_ref()).filter(|_| missing);
-    let table = match to_make {
-        Some(make) => LoadedTable { labels: Labels::numbers(make.next_hops), ..LoadedTable::default() },
-        None => routes::load(config)?,
-    };
+    let to_make = routes::to_make(config);
+    let table = routes::look(config)?;
     let (count4, count6) = (table.v4.len(), table.v6.len());
     let domain = Domain::new();
     let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
@@ -200,7 +196,7 @@ pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterContro
     setup::warn_of_small_frames(config);
     Redirects::new(config, &control, name)?;
     let routes = match to_make {
-        Some(make) => format!("a table of {} + {} prefixes will be made{below}", make.ipv4, make.ipv6),
+        Some((make, _)) => format!("a table of {} + {} prefixes will be made{below}", make.ipv4, make.ipv6),
         None => format!("{count4} IPv4 and {count6} IPv6 prefixes{below}"),
     };
     Ok((control, domain, routes))
