@@ -298,7 +298,7 @@ impl Router {
         unchanged(name, &[("nat", nat == nat_before), ("filter", filter == filter_before)])?;
         let reads: Vec<_> = self.parts.iter().map(|part| part.read(new, name)).collect::<Result<_>>()?;
         let before = self.remarks();
-        let left_out = {
+        let refused = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
             let ours = control.prepare(&new.router()).map_err(wrong)?;
@@ -311,7 +311,7 @@ impl Router {
             commit(theirs)?;
             parts.into_iter().for_each(|commit| commit());
             // All but some routes has been taken then.
-            control.commit(now_ns(), ours).err()
+            control.commit(now_ns(), ours)
         };
         self.tell_parts();
         for ((part, now), before) in self.parts.iter().zip(self.remarks()).zip(before) {
@@ -319,9 +319,14 @@ impl Router {
             fresh.for_each(|remark| part.note(&format!("warning: {name}: {remark}")));
         }
         let mut left = LeftOver::new();
-        if let Some(error) = left_out {
-            left.push(error.to_string());
-            self.trouble.complain("reload", &error.into());
+        for error in refused {
+            // What waits for room is not the configuration's, and comes when there is some.
+            if error.waits() {
+                self.trouble.complain("neighbors", &error.into());
+            } else {
+                left.push(error.to_string());
+                self.trouble.complain("reload", &error.into());
+            }
         }
         self.tell_rules();
         self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);
