@@ -36,7 +36,7 @@ pub(crate) fn text(path: &Path, most: u64, give: &str) -> Result<String> {
     })
 }
 
-/// Lines, without white space at their ends. What may have no line end, as standard input may, is not read to its end: a longer line is an error, and the last.
+/// Lines, trimmed at both ends: no caller has to. What may have no line end, as standard input may, is not read to its end: a longer line is an error, and the last.
 pub(crate) fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<String>> {
     let mut next = move || -> io::Result<Option<String>> {
         let mut line = Vec::new();
@@ -150,7 +150,7 @@ mod tests {
         };
         let good = |text: &str| -> Result<String, String> { Ok(text.to_owned()) };
         assert!(of(b"").is_empty());
-        assert_eq!(of(b"one\n\n two\r\nthree"), [good("one"), good(""), good("two"), good("three")]);
+        assert_eq!(of(b"one\n\n\t two \r\nthree "), [good("one"), good(""), good("two"), good("three")]);
         assert_eq!(of(b"one\n\xff\ntwo\n"), [good("one"), Err("a line that is no UTF-8".into())]);
         let mut endless = lines(io::BufReader::new(io::repeat(0)));
         let said = endless.next().map(|line| line.unwrap_err().to_string());

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidemill_control::schema::Severity;
 use tidemill_daemon::journal::{self, Priority, is_journal};
+use tidemill_port::number;
 
 /// Bad usage: a wrong option, key, address or file name.
 #[derive(Debug)]
@@ -21,6 +22,36 @@ impl std::error::Error for Usage {}
 /// Makes a usage error of a line that says what, where, and what to do.
 pub(crate) fn usage(line: impl std::fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Usage(line.to_string()))
+}
+
+/// What the parser says, without the words of the language that it is written in: which key it is about, by the line that it is on, and what numbers can be.
+pub(crate) fn in_words(message: &str, line: Option<&str>) -> String {
+    let large = "this number is too large: give 9223372036854775807 or less";
+    let message =
+        message.replace('\n', " ").replace("` as i128", "`").replace("u64 value was too large", large);
+    let message = shortened(&message).unwrap_or(message);
+    let Some((what, kind)) = message.rsplit_once(", expected ") else { return message };
+    let numbers = match kind {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number, 0 or more",
+        "i64" | "isize" | "i32" | "i128" => "a whole number",
+        "f32" | "f64" => "a number",
+        _ => return message,
+    };
+    let key = line.and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());
+    let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    let key = if is_key { format!("{key}: ") } else { String::new() };
+    format!("{key}{what}: give {numbers}")
+}
+
+/// The parser's message where it tells all digits of a number that has many.
+fn shortened(message: &str) -> Option<String> {
+    let (before, from) = message.split_once("floating point `")?;
+    let (digits, behind) = from.split_once('`')?;
+    let short = number(digits.parse().ok()?);
+    short.contains('e').then(|| format!("{before}floating point `{short}`{behind}"))
 }
 
 /// The command goes on to its end when nobody reads its output any more.

@@ -135,6 +135,21 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
         ),
         (
             "request_percent = 5",
+            "flows = 1e300",
+            "gate.toml:43: flows: invalid type: floating point `1e300`: give a whole number, 0 or more",
+        ),
+        (
+            "version = 1",
+            "version = 1\nneighbors.reachable_s = 1e300",
+            "neighbors.reachable_s: 1e300: give 0.01",
+        ),
+        (
+            "version = 1",
+            "version = 1\nstate = { path = \"s\", every = 1e300 }",
+            "state.every = 1e300: give 0, or",
+        ),
+        (
+            "request_percent = 5",
             "flows = \"2^20\"",
             "gate.toml:43: flows: invalid type: string \"2^20\": give a whole number",
         ),

@@ -119,6 +119,28 @@ fn static_routes_win_and_have_next_hops_of_their_own() {
     assert!(lan > 300 && wan > 300 && black > 300 && lan + wan + black == 2000, "{report}");
 }
 
+/// Before the first run: its labels give static routes their neighbors, as when it is there.
+#[test]
+fn a_table_that_is_to_be_made_is_checked_as_it_will_be() {
+    let folder = folder();
+    let route = "[[route]]\nprefix = \"198.18.0.0/15\"\nport = \"lan\"\n";
+    let make = |of: &str| {
+        let table = format!("path = \"made.txt\"\ngenerate = {{ {of}, seed = 1 }}");
+        folder.write("router.toml", CONFIG.replacen("path = \"table.txt\"", &table, 1) + route);
+    };
+    make("ipv4 = 1000, ipv6 = 300, next_hops = 4000000000");
+    folder.fail(&[("check router.toml", 2, "table.generate: a table needs at least one next hop")]);
+    make("ipv4 = 100000000000, ipv6 = 300, next_hops = 8");
+    folder.fail(&[("check router.toml", 2, "table.generate: 100000000000 IPv4 prefixes do not fit")]);
+    make("ipv4 = 1000, ipv6 = 300, next_hops = 8");
+    let said = folder.ok("check router.toml").out;
+    assert!(said.contains("a table of 1000 + 300 prefixes will be made"), "{said}");
+    assert!(!folder.path("made.txt").exists());
+    books(&folder.ok("run router.toml --json"));
+    let said = folder.ok("check router.toml").out;
+    assert!(said.contains("1000 IPv4 and 300 IPv6 prefixes"), "{said}");
+}
+
 #[test]
 fn files_that_are_read_are_never_written_over_nor_any_written_twice() {
     let folder = folder();

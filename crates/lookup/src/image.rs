@@ -166,22 +166,6 @@ impl ImageBuilder {
         self
     }
 
-    /// Appends a section of 16-bit numbers.
-    ///
-    /// # Panics
-    /// As [`section`](Self::section).
-    pub fn section_u16(self, name: &'static str, values: impl Iterator<Item = u16>) -> Self {
-        self.section(name, values.flat_map(u16::to_ne_bytes).collect())
-    }
-
-    /// Appends a section of 32-bit numbers.
-    ///
-    /// # Panics
-    /// As [`section`](Self::section).
-    pub fn section_u32(self, name: &'static str, values: impl Iterator<Item = u32>) -> Self {
-        self.section(name, values.flat_map(u32::to_ne_bytes).collect())
-    }
-
     /// The image's bytes.
     pub fn finish(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -391,17 +375,6 @@ impl<'a> Image<'a> {
         bytes.ok_or(ImageError::NoSection(name))
     }
 
-    /// A section as 16-bit numbers.
-    ///
-    /// # Errors
-    /// If it is not there or its length is odd.
-    pub fn section_u16(
-        &self,
-        name: &'static str,
-    ) -> Result<impl ExactSizeIterator<Item = u16> + 'a, ImageError> {
-        Ok(self.words::<2>(name)?.iter().map(|&word| u16::from_ne_bytes(word)))
-    }
-
     /// A section as 32-bit numbers.
     ///
     /// # Errors
@@ -410,15 +383,11 @@ impl<'a> Image<'a> {
         &self,
         name: &'static str,
     ) -> Result<impl ExactSizeIterator<Item = u32> + 'a, ImageError> {
-        Ok(self.words::<4>(name)?.iter().map(|&word| u32::from_ne_bytes(word)))
-    }
-
-    fn words<const N: usize>(&self, name: &'static str) -> Result<&'a [[u8; N]], ImageError> {
-        let (words, rest) = self.section(name)?.as_chunks::<N>();
+        let (words, rest) = self.section(name)?.as_chunks::<4>();
         if rest.is_empty() {
-            return Ok(words);
+            return Ok(words.iter().map(|&word| u32::from_ne_bytes(word)));
         }
-        let what = format!("{} bytes are not a whole number of {N}-byte words", words.len() * N + rest.len());
+        let what = format!("{} bytes are not a whole number of 4-byte words", words.len() * 4 + rest.len());
         Err(self.content(name, 0, what))
     }
 

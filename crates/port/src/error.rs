@@ -49,6 +49,19 @@ pub enum PortError {
     },
 }
 
+/// A number as one would write it in a configuration, for messages: one of many digits by its exponent.
+///
+/// ```
+/// use tidemill_port::number;
+/// assert_eq!([0.5, -1.0, 1e12, -1e300, f64::NAN].map(number), ["0.5", "-1", "1000000000000", "-1e300", "NaN"]);
+/// ```
+pub fn number(value: f64) -> String {
+    /// Characters of a number that is written out, at most.
+    const MOST: usize = 21;
+    let digits = value.to_string();
+    if digits.len() > MOST { format!("{value:e}") } else { digits }
+}
+
 impl PortError {
     pub(crate) fn config(port: &str, what: impl Into<String>) -> Self {
         PortError::Config { port: port.to_owned(), what: what.into() }

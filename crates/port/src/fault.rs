@@ -4,7 +4,7 @@
 //! a lost packet as [`InjectedLoss`](DropReason::InjectedLoss), a duplicate as made, one that waits as held.
 
 use crate::rng::Rng;
-use crate::{Direction, Port, PortCounters, PortError, RxStatus, Wake, Waker};
+use crate::{Direction, Port, PortCounters, PortError, RxStatus, Wake, Waker, number};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Reverse;
@@ -41,6 +41,7 @@ impl Faults {
         ];
         match named.iter().find(|(_, p)| !(0.0..=1.0).contains(p)) {
             Some((key, p)) => {
+                let p = number(*p);
                 Err(PortError::config(port, format!("{key} = {p} is not a probability (0 to 1)")))
             }
             None => Ok(()),

@@ -33,7 +33,7 @@ pub mod xdp;
 
 pub use channel::{ChannelPort, pair};
 pub use counters::{Direction, PortCounters};
-pub use error::PortError;
+pub use error::{PortError, number};
 pub use fault::{Fault, Faults};
 pub use headers::rewrite_destination;
 pub use null::{NullPort, Supply};

@@ -5,7 +5,7 @@
 //! is shifted by the capture's duration and one mean gap.
 
 use crate::capture::{Preloaded, Sense, Source, Writer};
-use crate::{Port, PortCounters, PortError, RxStatus};
+use crate::{Port, PortCounters, PortError, RxStatus, number};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_burst::{Burst, DropReason, Packet, Pool};
@@ -100,6 +100,7 @@ impl PcapPort {
         if let Some(Playback { pace: Pace::Time { speed }, .. }) = input
             && !(speed.is_finite() && *speed > 0.0)
         {
+            let speed = number(*speed);
             return Err(PortError::config(name, format!("speed {speed} is not a number above 0")));
         }
         let limit = input.and_then(|i| i.limit).unwrap_or(u64::MAX);

@@ -326,6 +326,7 @@ fn a_wrong_configuration_is_refused_by_name() {
         ("kind = \"null\"\nname = \"a\"\nsize = 20", "size = 20 (64 to 9018)"),
         ("kind = \"generator\"\nname = \"a\"\nmix = { udp = 0 }", "mix"),
         ("kind = \"generator\"\nname = \"a\"\nrate_pps = -1.0", "rate_pps = -1"),
+        ("kind = \"generator\"\nname = \"a\"\nrate_pps = -1e300", "rate_pps = -1e300 is"),
         ("kind = \"generator\"\nname = \"a\"\nfault = { rx = { loss = 2 } }", "loss = 2"),
         ("kind = \"generator\"\nname = \"a\"\nfault = { rx = { lost = 0.1 } }", "lost"),
     ];

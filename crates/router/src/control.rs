@@ -7,7 +7,7 @@ use crate::derive::{
     Either, check_names, fixed_neighbors, limits, own_routes, plane, prefix_of, static_routes, timers,
     vrf_number,
 };
-use crate::fits::Waiting;
+use crate::fits::{Waiting, first};
 use crate::labels::NextHop;
 use crate::plane::{Plane, RouteChange, RouteList, Source, World, integer};
 use crate::queues::{PortQueue, ShownQueue, queues};
@@ -65,16 +65,16 @@ pub enum RouterError {
     },
     /// A lookup structure has no room for some routes. All else has been taken.
     #[error(
-        "IPv{family} table{}: {count} of the {from} routes left out, {first} the first: {why}; the others have been taken",
-        of_vrf(.vrf)
+        "IPv{family} table{}: {count} of the {} routes left out, {first} the first: {why}; the others have been taken",
+        of_vrf(.vrf), .from.name()
     )]
     Refused {
         /// 4 or 6.
         family: u8,
         /// The VRF's name; empty for the one without.
         vrf: String,
-        /// Whose routes they are: a [`Source`]'s name.
-        from: &'static str,
+        /// Whose routes they are.
+        from: Source,
         /// How many.
         count: usize,
         /// The first one's prefix.
@@ -334,8 +334,8 @@ impl RouterControl {
         control.fix_neighbors(0, &[], &fixed);
         control.count_rules(true);
         control.publish_hops();
-        control.turn_static_routes::<u32>()?;
-        control.turn_static_routes::<u128>()?;
+        first(control.turn_static_routes::<u32>())?;
+        first(control.turn_static_routes::<u128>())?;
         Ok(control)
     }
 
@@ -466,7 +466,7 @@ impl RouterControl {
     /// table has no room for ([`RouterError::Refused`]).
     pub fn reload(&mut self, now_ns: u64, config: &RouterConfig) -> Result<(), RouterError> {
         let prepared = self.prepare(config)?;
-        self.commit(now_ns, prepared)
+        first(self.commit(now_ns, prepared))
     }
 
     /// Checks a new configuration, for [`commit`](Self::commit). Nothing has changed then: whoever has more to check that goes with it, can.
@@ -501,36 +501,34 @@ impl RouterControl {
         Ok(Prepared { config, settings, timers, rules, fixed, routes })
     }
 
-    /// Takes over what was prepared, before anything else is done with this control side.
-    ///
-    /// # Errors
-    /// [`RouterError::Refused`]: routes that a table has no room for. All else has been taken; the next reload tries them again.
-    pub fn commit(&mut self, now_ns: u64, prepared: Prepared) -> Result<(), RouterError> {
+    /// Takes over what was prepared, before anything else is done with this control side. Returns what of it a table has no room for, by table and source
+    /// ([`RouterError::Refused`]): all else has been taken. What does not [wait](RouterError::waits) the next reload tries again.
+    pub fn commit(&mut self, now_ns: u64, prepared: Prepared) -> Vec<RouterError> {
         let Prepared { config, settings, timers, rules, fixed: [old_fixed, new_fixed], routes } = prepared;
         self.config = config;
         self.count_rules(false);
         (self.rules4, self.rules6) = rules;
         self.count_rules(true);
         self.neighbors.set_timers(timers);
-        let mut result = self.set_settings(now_ns, settings);
+        let mut refused = self.set_settings(now_ns, settings);
         self.fix_neighbors(now_ns, &old_fixed, &new_fixed);
         for (vrf, wanted) in routes.0.into_iter().enumerate() {
             let changes = self.v4.difference(vrf, Source::Static, &wanted);
-            result = result.and(self.change_as_fits(vrf, Source::Static, &changes));
+            refused.extend(self.change_as_fits(vrf, Source::Static, &changes).err());
         }
         for (vrf, wanted) in routes.1.into_iter().enumerate() {
             let changes = self.v6.difference(vrf, Source::Static, &wanted);
-            result = result.and(self.change_as_fits(vrf, Source::Static, &changes));
+            refused.extend(self.change_as_fits(vrf, Source::Static, &changes).err());
         }
-        result = result.and(self.settle(now_ns));
+        refused.extend(self.settle(now_ns).err());
         self.publish_hops();
-        result
+        refused
     }
 
-    /// Publishes new interfaces, and changes the routes that follow from them.
-    pub(crate) fn set_settings(&mut self, now_ns: u64, settings: Settings) -> Result<(), RouterError> {
+    /// Publishes new interfaces, and changes the routes that follow from them. Returns what does not fit.
+    pub(crate) fn set_settings(&mut self, now_ns: u64, settings: Settings) -> Vec<RouterError> {
         if settings == *self.settings.current() {
-            return Ok(());
+            return Vec::new();
         }
         let before = self.settings.current().interfaces.clone();
         self.settings.publish(settings);
@@ -549,36 +547,38 @@ impl RouterControl {
                 self.v6.turn(number);
             }
         }
-        let result = self.change_own_routes();
+        let mut refused = self.change_own_routes();
         self.publish_hops();
-        let result = result.and(self.turn_static_routes::<u32>()).and(self.turn_static_routes::<u128>());
-        result.and(self.settle(now_ns))
+        refused.extend(self.turn_static_routes::<u32>());
+        refused.extend(self.turn_static_routes::<u128>());
+        refused.extend(self.settle(now_ns).err());
+        refused
     }
 
     /// Has static routes wait while all links that they lead by are down, and no longer.
-    fn turn_static_routes<A: Routed>(&mut self) -> Result<(), RouterError> {
+    fn turn_static_routes<A: Routed>(&mut self) -> Vec<RouterError> {
         let (plane, world) = A::split(self);
         let turned = plane.set_down(world.interfaces);
-        let mut result = Ok(());
+        let mut refused = Vec::new();
         for (vrf, changes) in turned.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
-            result = result.and(self.change_as_fits(vrf, Source::Static, &changes));
+            refused.extend(self.change_as_fits(vrf, Source::Static, &changes).err());
         }
-        result
+        refused
     }
 
     /// Brings our own routes up to date with the interfaces, and with the addresses that the kernel has elsewhere.
-    pub(crate) fn change_own_routes(&mut self) -> Result<(), RouterError> {
-        let mut result = Ok(());
+    pub(crate) fn change_own_routes(&mut self) -> Vec<RouterError> {
+        let mut refused = Vec::new();
         for vrf in 0..self.vrfs.len() {
             let hosts = self.kernel_hosts(vrf as u16);
             let wanted = own_routes::<u32>(&self.settings.current().interfaces, vrf as u16, &hosts);
             let changes = self.v4.difference(vrf, Source::Own, &wanted);
-            result = result.and(self.change_as_fits(vrf, Source::Own, &changes));
+            refused.extend(self.change_as_fits(vrf, Source::Own, &changes).err());
             let wanted = own_routes::<u128>(&self.settings.current().interfaces, vrf as u16, &hosts);
             let changes = self.v6.difference(vrf, Source::Own, &wanted);
-            result = result.and(self.change_as_fits(vrf, Source::Own, &changes));
+            refused.extend(self.change_as_fits(vrf, Source::Own, &changes).err());
         }
-        result
+        refused
     }
 
     fn fix_neighbors(&mut self, now_ns: u64, before: &[(Key, MacAddr)], after: &[(Key, MacAddr)]) {

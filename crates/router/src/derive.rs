@@ -17,6 +17,7 @@ use tidemill_lookup::numa::Copies;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::table::{Algorithm, Family};
 use tidemill_lpm::{Label, Prefix, Rib};
+use tidemill_port::number;
 use tidemill_wire::{EtherType, MacAddr};
 
 pub(crate) fn check_names(
@@ -40,8 +41,12 @@ pub(crate) fn timers(config: &RouterConfig) -> Result<Timers, ConfigError> {
     let section = &config.neighbors;
     let seconds = |field: &str, value: f64| {
         let good = (0.01..=86_400.0).contains(&value);
-        let wrong =
-            || ConfigError::new(format!("neighbors.{field}"), format!("{value}: give 0.01 to 86400 seconds"));
+        let wrong = || {
+            ConfigError::new(
+                format!("neighbors.{field}"),
+                format!("{}: give 0.01 to 86400 seconds", number(value)),
+            )
+        };
         if good { Ok((value * 1e9) as u64) } else { Err(wrong()) }
     };
     let attempts = u8::try_from(section.attempts).ok().filter(|n| (1..=20).contains(n)).ok_or_else(|| {

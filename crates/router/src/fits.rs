@@ -71,6 +71,18 @@ impl<A: Family> Rest<A> {
     }
 }
 
+impl RouterError {
+    /// Whether these are routes that wait for room by themselves: no configuration names them.
+    pub fn waits(&self) -> bool {
+        matches!(self, RouterError::Refused { from, .. } if from.waits())
+    }
+}
+
+/// The first of what does not fit, where no more of it can be told.
+pub(crate) fn first(refused: Vec<RouterError>) -> Result<(), RouterError> {
+    refused.into_iter().next().map_or(Ok(()), Err)
+}
+
 impl RouterControl {
     /// Changes routes of one source in one VRF, as far as they fit.
     ///
@@ -140,7 +152,7 @@ impl RouterControl {
             refused.iter().filter(older).map(|(prefix, _)| (*prefix, None)).collect();
         let mut kept = Rest::new(None, REFUSALS);
         self.halve(vrf, source, older, &mut kept)?;
-        if matches!(source, Source::Bgp | Source::Kernel | Source::Neighbor) {
+        if source.waits() {
             let generation = if all_tried { self.generation() } else { 0 };
             let waiting = A::waiting(self);
             // What has been tried needs another table first.
@@ -152,7 +164,7 @@ impl RouterControl {
         }
         let vrf = self.vrfs.get(vrf).cloned().unwrap_or_default();
         let why = why.unwrap_or_default();
-        Err(RouterError::Refused { family: A::FAMILY, vrf, from: source.name(), count, first, why })
+        Err(RouterError::Refused { family: A::FAMILY, vrf, from: source, count, first, why })
     }
 
     /// Applies changes, in halves where they are refused; `rest` gets those that are refused by themselves, and those for which there

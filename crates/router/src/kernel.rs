@@ -1,6 +1,7 @@
 //! What the kernel says of its routes, links, addresses and neighbors, taken into the router.
 
 use crate::control::{RouterControl, RouterError};
+use crate::fits::first;
 use crate::labels::NextHop;
 use crate::plane::{RouteChange, Source};
 use crate::rules;
@@ -94,7 +95,9 @@ impl RouterControl {
             let before = &self.settings().interfaces;
             // What makes no sense of a device (an MTU below IPv6's, say) must not cost the routes that came with it.
             result = match settings::settings(&self.config, &self.ports, &self.devices, Some(before)) {
-                Ok(settings) => self.set_settings(now_ns, settings).and(self.change_own_routes()),
+                Ok(settings) => {
+                    first(self.set_settings(now_ns, settings)).and(first(self.change_own_routes()))
+                }
                 Err(error) => Err(error.into()),
             };
         }

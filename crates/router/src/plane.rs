@@ -53,6 +53,11 @@ impl Source {
             Source::Neighbor => "neighbor",
         }
     }
+
+    /// Whether its routes wait for room where a table has none: it says each once.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Source::Bgp | Source::Kernel | Source::Neighbor)
+    }
 }
 
 /// A change of one source's routes: `None` withdraws.

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use tidemill_ip::nodes::path_queue::{PathBoard, PathBudgets, PathQueue, PathQueueOptions, PathStats};
 use tidemill_ip::queue::{GrantedOptions, RedParameters, wire_bytes};
+use tidemill_port::number;
 
 /// The queue in front of one port, on all workers.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ fn options(entry: &QueueConfig, key: &impl Fn(&str) -> String) -> Result<PathQue
         if (from..=to).contains(&value) {
             return Ok(value);
         }
-        Err(ConfigError::new(key(field), format!("{value}: give {from} to {to}")))
+        Err(ConfigError::new(key(field), format!("{}: give {from} to {to}", number(value))))
     };
     let count = |field: &str, value: usize| {
         if (1..=1 << 20).contains(&value) {
@@ -92,7 +93,10 @@ fn options(entry: &QueueConfig, key: &impl Fn(&str) -> String) -> Result<PathQue
     let min = within("red_min", entry.red_min, 0.0, 1e6)?;
     let max = within("red_max", entry.red_max, 0.0, 1e6)?;
     if min >= max {
-        return Err(ConfigError::new(key("red_max"), format!("{max}: give more than red_min ({min})")));
+        return Err(ConfigError::new(
+            key("red_max"),
+            format!("{}: give more than red_min ({})", number(max), number(min)),
+        ));
     }
     let reseed_s = within("reseed_s", entry.reseed_s, 0.0, 86_400.0)?;
     // "A typical small packet" on what granted packets have at least.
@@ -162,6 +166,7 @@ mod tests {
             (&format!("{one}request_share=0.7"), "queue[0].request_share: 0.7: give 0.001 to 0.5"),
             (&format!("{one}granted_packets=0"), "queue[0].granted_packets: 0: give 1 to 1048576"),
             (&format!("{one}red_min=48"), "queue[0].red_max: 48: give more than red_min (48)"),
+            (&format!("{one}red_max=1e300"), "queue[0].red_max: 1e300: give 0 to 1000000"),
             (&format!("{one}red_weight=nan"), "queue[0].red_weight: NaN: give 0.000001 to 1"),
         ] {
             assert_eq!(checked(text).unwrap_err(), error);

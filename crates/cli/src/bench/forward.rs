@@ -335,7 +335,6 @@ pub(super) fn serve<A: Forwarded>(
     )?;
     for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
-        let line = line.trim();
         if line == "quit" {
             return Ok(true);
         }

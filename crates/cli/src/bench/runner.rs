@@ -41,7 +41,7 @@ fn serve<A: Family>(rib: &Rib<A>, algorithm: Algorithm, keys: &Path) -> Result<b
     for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
         let independent = Order::Independent { batch: BATCH };
-        let (case, keys, order) = match line.trim() {
+        let (case, keys, order) = match line.as_str() {
             "run rnd" => ("rnd", &keys, independent),
             "run rep" => ("rep", &repeated, independent),
             "run seq" => ("seq", &keys, Order::Dependent),

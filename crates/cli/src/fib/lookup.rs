@@ -187,9 +187,8 @@ pub(super) fn run(args: &Lookup) -> Result<bool> {
         }
         for (number, line) in crate::files::lines(std::io::stdin().lock()).enumerate() {
             let line = line.context("standard input")?;
-            let text = line.trim();
-            if !text.is_empty() {
-                answer(parse(text, &format!("standard input:{}", number + 1))?)?;
+            if !line.is_empty() {
+                answer(parse(&line, &format!("standard input:{}", number + 1))?)?;
             }
         }
     }

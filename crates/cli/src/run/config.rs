@@ -1,7 +1,7 @@
 //! The configuration file: TOML, one file, unknown keys are errors, every error is one line with its place.
 
 use super::log::LogSection;
-use crate::usage;
+use crate::usage::{in_words, usage};
 use anyhow::Result;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,8 @@ use tidemill_nf::assets::AssetsSection;
 use tidemill_nf::filter::FilterSection;
 use tidemill_nf::ipfix::IpfixSection;
 use tidemill_nf::nat::NatSection;
-use tidemill_port::PortSpec;
 use tidemill_port::spec::DpdkSection;
+use tidemill_port::{PortSpec, number};
 use tidemill_router::RouterConfig;
 use tidemill_router::config::{
     InterfaceConfig, KernelSection, NeighborsSection, NextHopConfig, NextHopsSection, QueueConfig,
@@ -514,27 +514,6 @@ pub(crate) const MOST_BYTES: u64 = 64 << 20;
 /// Frames that ports and rings need, besides those of packets that wait.
 pub(crate) const OTHERS: usize = 1024;
 
-/// What the parser says, without the words of the language that it is written in: which key it is about, by the line that it is on, and what numbers can be.
-pub(crate) fn in_words(message: &str, line: Option<&str>) -> String {
-    let large = "this number is too large: give 9223372036854775807 or less";
-    let message =
-        message.replace('\n', " ").replace("` as i128", "`").replace("u64 value was too large", large);
-    let Some((what, kind)) = message.rsplit_once(", expected ") else { return message };
-    let numbers = match kind {
-        "u8" => "a whole number from 0 to 255",
-        "u16" => "a whole number from 0 to 65535",
-        "u32" => "a whole number from 0 to 4294967295",
-        "u64" | "usize" => "a whole number, 0 or more",
-        "i64" | "isize" | "i32" => "a whole number",
-        "f32" | "f64" => "a number",
-        _ => return message,
-    };
-    let key = line.and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());
-    let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
-    let key = if is_key { format!("{key}: ") } else { String::new() };
-    format!("{key}{what}: give {numbers}")
-}
-
 impl Config {
     /// Reads a configuration file; relative paths in it are relative to its folder (ports resolve theirs on opening).
     pub(crate) fn read(path: &Path) -> Result<(Config, String)> {
@@ -659,12 +638,12 @@ impl Config {
             && every != 0.0
             && !(0.1..=86_400.0).contains(&every)
         {
-            return Err(format!("state.every = {every}: give 0, or 0.1 to 86400 seconds"));
+            return Err(format!("state.every = {}: give 0, or 0.1 to 86400 seconds", number(every)));
         }
         if let Some(updates) = &self.updates
             && !(updates.speed >= 0.0 && updates.speed.is_finite())
         {
-            return Err(format!("updates.speed = {}: give 0 or a positive factor", updates.speed));
+            return Err(format!("updates.speed = {}: give 0 or a positive factor", number(updates.speed)));
         }
         Ok(())
     }

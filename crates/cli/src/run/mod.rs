@@ -31,9 +31,9 @@ mod written;
 use crate::usage::{complain_as, to_the_end, usage};
 use anyhow::{Context, Result};
 use clap::Args;
-use config::{Config, ControlSection, RunSection};
 #[cfg(all(target_os = "linux", feature = "xdp"))]
-pub(crate) use config::{MOST_BYTES, in_words};
+pub(crate) use config::MOST_BYTES;
+use config::{Config, ControlSection, RunSection};
 use report::{Live, Report};
 use role::{Open, Opening, Trouble};
 use service::Service;

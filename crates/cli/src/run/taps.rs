@@ -27,7 +27,8 @@ const PAGE: u32 = 1000;
 pub(crate) struct Taps {
     assets: Option<Mutex<AssetsControl>>,
     ipfix: Option<Mutex<IpfixControl>>,
-    workers: usize,
+    /// The workers whose packets have flows: one of each chain.
+    chains: usize,
     flows: usize,
     /// The time of the last turn: that of a capture, where packets come from one.
     now_ns: AtomicU64,
@@ -51,7 +52,7 @@ impl Taps {
         Ok(Taps {
             assets: assets.map_err(wrong)?.map(Mutex::new),
             ipfix: ipfix.map(Mutex::new),
-            workers,
+            chains: config.run.chains(),
             flows,
             now_ns: AtomicU64::new(0),
         })
@@ -219,7 +220,7 @@ impl Role for Tapped {
             tables.push(table("assets", assets.table().len() as u64, assets.room()));
         }
         if self.taps.ipfix.is_some() {
-            let room = 2 * self.taps.flows * self.taps.workers;
+            let room = 2 * self.taps.flows * self.taps.chains;
             tables.push(table("exported flows", self.flow_counters().get(Counter::Flows), room));
         }
         tables

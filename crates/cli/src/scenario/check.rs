@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use tidemill_port::number;
 
 /// Prefixes of addresses that no machine has, or only on its own link.
 const NOBODY: [Net; 7] = [
@@ -93,7 +94,8 @@ impl Expect {
             |(_, bound): &&(&str, Option<f64>)| bound.is_some_and(|of| !(of.is_finite() && of >= 0.0));
         match bounds.iter().find(wrong) {
             Some((key, bound)) => {
-                Err(format!("expect.{key} = {}: give a number, 0 or more", bound.unwrap_or_default()))
+                let bound = number(bound.unwrap_or_default());
+                Err(format!("expect.{key} = {bound}: give a number, 0 or more"))
             }
             None => Ok(()),
         }

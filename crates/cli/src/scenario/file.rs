@@ -1,8 +1,8 @@
 //! The scenario file: TOML, unknown keys are errors, every error is one line with its place.
 
 use super::check;
-use crate::run::{MOST_BYTES, in_words};
-use crate::usage;
+use crate::run::MOST_BYTES;
+use crate::usage::{in_words, usage};
 use anyhow::Result;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
@@ -14,6 +14,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_grantor::GrantorSection;
+use tidemill_port::number;
 
 /// A scenario.
 #[derive(Debug, Deserialize)]
@@ -374,7 +375,7 @@ impl Read {
             return Err(format!("client.bytes = {}: give 16 to 1400", client.bytes));
         }
         if !(client.share > 0.0 && client.share <= 2.0) {
-            return Err(format!("client.share = {}: give more than 0, at most 2", client.share));
+            return Err(format!("client.share = {}: give more than 0, at most 2", number(client.share)));
         }
         if !(1..=10_000).contains(&client.declined_pps) {
             return Err(format!("client.declined_pps = {}: give 1 to 10000", client.declined_pps));
@@ -419,13 +420,13 @@ impl Read {
 
     fn phase(&self, phase: &Phase) -> Result<(), String> {
         if !(0.5..=3600.0).contains(&phase.seconds) {
-            return Err(format!("seconds = {}: give 0.5 to 3600", phase.seconds));
+            return Err(format!("seconds = {}: give 0.5 to 3600", number(phase.seconds)));
         }
         if phase.newcomers > 1000 {
             return Err(format!("newcomers = {}: give at most 1000", phase.newcomers));
         }
         if let Some(of) = phase.request_s.filter(|of| !(of.is_finite() && *of >= 0.0)) {
-            return Err(format!("request_s = {of}: give a number, 0 or more"));
+            return Err(format!("request_s = {}: give a number, 0 or more", number(of)));
         }
         if let Some(Change { policy, .. }) = &phase.change {
             self.has_file("change.policy", policy)?;
@@ -481,6 +482,8 @@ mod tests {
         for (from, to, said) in [
             ("= 0", "= 4294967295", "s:3: client.tcp_kib_s = 4294967295: give 0 to 10000000"),
             ("= 0", "= -1", "s:3: client.tcp_kib_s = -1: give 0 to 10000000"),
+            ("= 0", "= 1e300", "s:3: tcp_kib_s: invalid type: floating point `1e300`: give a whole number"),
+            ("= 0", "= 1.5", "s:3: tcp_kib_s: invalid type: floating point `1.5`: give a whole number"),
             ("\"a\"", "\" \"", "s:5: phase.name: is empty: give one"),
             ("= 7", "= 0", "s:7: attack.pps = 0: give 1 to 100000000"),
             ("= 7", "= 18446744073709551615", "s:7: attack.pps = 18446744073709551615: give 1 to 100000000"),

@@ -9,7 +9,7 @@ pub use addresses::{AddressSource, InTurn, PublicV4, PublicV6, Uniform, Zipf};
 
 use crate::rng::Rng;
 use crate::template::{Fields, Payload, Template};
-use crate::{Port, PortCounters, PortError, RxStatus};
+use crate::{Port, PortCounters, PortError, RxStatus, number};
 use std::net::IpAddr;
 use tidemill_burst::{Burst, DropReason, Pool};
 
@@ -151,6 +151,7 @@ impl GeneratorPort {
         if let Some(rate) = traffic.rate_pps
             && !(rate.is_finite() && rate > 0.0)
         {
+            let rate = number(rate);
             return Err(PortError::config(name, format!("rate_pps = {rate} is not a number above 0")));
         }
         let recipe = |&(kind, weight): &(Kind, u32)| {

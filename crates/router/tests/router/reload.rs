@@ -4,7 +4,7 @@ use crate::lab::*;
 use std::collections::BTreeSet;
 use tidemill_ip::Settings;
 use tidemill_router::show::Wanted;
-use tidemill_router::{RouteView, RouterConfig, RouterControl, ShownHop};
+use tidemill_router::{RouteView, RouterConfig, RouterControl, RouterError, ShownHop};
 
 /// Everything that can be seen.
 type State = (Vec<RouteView>, Vec<(u8, &'static str, ShownHop)>, Settings, Vec<String>, u64);
@@ -30,6 +30,15 @@ fn reload(lab: &mut Lab, text: &str) -> Result<(), String> {
     let config: RouterConfig = toml::from_str(text).map_err(|error| error.to_string())?;
     let now_ns = lab.now_ns();
     lab.control.reload(now_ns, &config).map_err(|error| error.to_string())
+}
+
+/// What a table has no room for.
+fn commit(lab: &mut Lab, text: &str) -> Vec<RouterError> {
+    let now_ns = lab.now_ns();
+    let prepared = lab.control.prepare(&toml::from_str(text).unwrap()).unwrap();
+    let refused = lab.control.commit(now_ns, prepared);
+    lab.settle();
+    refused
 }
 
 fn base() -> String {
@@ -300,6 +309,22 @@ fn what_a_table_has_no_room_for_is_left_out() {
     assert!(error.contains(&format!("{} of the static routes left out", 390 - taken)), "{error}");
     assert!(now.iter().any(|line| line.ends_with(" 40.0.0.0/8")), "it came last, and needs no label");
     assert!(!now.iter().any(|line| line.contains("30.0.0.0/8")), "the file does not have it any more");
+    // Each table tells of its own.
+    let blue = "[[route]]\nprefix='50.0.0.0/8'\nvia='10.2.0.251%wan'\nvrf='blue'\n";
+    let full: String = (0..taken as u32).map(via).collect::<String>() + &nine(31) + &nine(40);
+    let refused = commit(&mut lab, &text(&(full.clone() + &via(389) + blue)));
+    let told: Vec<String> = refused.iter().map(RouterError::to_string).collect();
+    assert!(told.len() == 2 && refused.iter().all(|error| !error.waits()), "{told:?}");
+    assert!(told[0].starts_with("IPv4 table: 1 of the static routes left out, 20.1.189.0/24"), "{told:?}");
+    assert!(told[1].starts_with("IPv4 table of VRF blue: 1 of the static routes left out"), "{told:?}");
+    // A neighbor's route is none of the file's, and waits.
+    let fixed = format!("[[neighbors.fixed]]\ninterface='wan'\naddress='10.2.0.250'\nmac='{}'\n", mac(250));
+    let refused = commit(&mut lab, &text(&(full + &fixed)));
+    let told: Vec<String> = refused.iter().map(RouterError::to_string).collect();
+    assert!(
+        told.len() == 1 && refused[0].waits() && told[0].contains("neighbor routes left out"),
+        "{told:?}"
+    );
     // The next file fits.
     let few: String = (380..390).map(via).collect();
     reload(&mut lab, &text(&few)).unwrap_err();

@@ -68,7 +68,7 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
         "rejected": 0, "build_seconds": seconds, "bytes": bytes, "params": params}))?;
     for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
-        let (case, count, time) = match line.trim() {
+        let (case, count, time) = match line.as_str() {
             "run lookup" => ("lookup", keys.len(), None),
             "run update" => {
                 let done = beside_a_reader(&domain, &mut live, &keys, |live| update(live, args))?;
@@ -100,7 +100,6 @@ fn traffic(args: &ClassifyBench) -> Result<bool> {
     )?;
     for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
-        let line = line.trim();
         if line == "quit" {
             return Ok(true);
         }

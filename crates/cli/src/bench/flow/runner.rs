@@ -291,7 +291,7 @@ fn serve<const W: usize, S: Store<W>>(asked: &Asked<'_>) -> Result<bool> {
     let mut queries: Option<Queries<W>> = None;
     for line in crate::files::lines(std::io::stdin().lock()) {
         let line = line.context("standard input")?;
-        let name = line.trim().strip_prefix("run ").unwrap_or(line.trim());
+        let name = line.strip_prefix("run ").unwrap_or(&line);
         let case = match name {
             "hit" => Some(Case::Hit),
             "miss" => Some(Case::Miss),

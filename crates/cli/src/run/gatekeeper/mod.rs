@@ -39,7 +39,8 @@ pub(super) struct Gatekeeper {
     /// Whether this run is recorded: what an operator changes of the gate is in no record.
     recorded: bool,
     trouble: Arc<Trouble>,
-    workers: usize,
+    /// The workers whose packets have flows: one of each chain.
+    chains: usize,
     /// What refuses and forwards before us.
     below: Option<Below>,
 }
@@ -160,7 +161,7 @@ fn gatekeeper(
         wrongs: Mutex::default(),
         recorded: record,
         trouble: opening.trouble.clone(),
-        workers,
+        chains: config.run.chains(),
         below,
     })
 }
@@ -278,7 +279,7 @@ impl Role for Gatekeeper {
         let flows = |name: &str, counter| Table {
             name: name.into(),
             entries: counters.get(counter),
-            room: Some((gate.section().flows * self.workers) as u64),
+            room: Some((gate.section().flows * self.chains) as u64),
             ..Table::default()
         };
         tables.extend([flows("IPv4 flows", Counter::Flows4), flows("IPv6 flows", Counter::Flows6)]);
@@ -326,5 +327,37 @@ impl Role for Gatekeeper {
         told.counters("gate", "gate", counters.iter());
         told.last.extend(self.below.as_ref().map(|below| below.told(&counters)));
         told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::setup::places;
+    use std::path::Path;
+    use tidemill_lookup::numa::Topology;
+    use tidemill_lookup::qsbr::Domain;
+
+    /// With stages, of a chain's workers one has the gate: there is room for its flows.
+    #[test]
+    fn a_chain_of_workers_has_the_room_of_one() {
+        let text = "version = 1\nrole = \"gatekeeper\"\n[run]\nworkers = 4\npin = false\nstages = [[\"gate4\", \"gate6\"]]\n\
+            [[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n\
+            [gatekeeper]\nfront = [\"a\"]\nbandwidth = \"1 Gbps\"\nflows = 1000\n";
+        let config = Config::parse(text, "test").unwrap();
+        let (places, domain) = (places(&config, &Topology::default(), "test").unwrap(), Domain::new());
+        let opening = Opening {
+            config: &config,
+            text,
+            name: "test",
+            base: Path::new(""),
+            places: &places,
+            domain: &domain,
+            record: false,
+            trouble: Arc::default(),
+        };
+        let tables = open(&opening).unwrap().role.tables();
+        let rooms = tables.iter().filter(|table| table.name.ends_with(" flows")).map(|table| table.room);
+        assert_eq!(rooms.collect::<Vec<_>>(), [Some(2000), Some(2000)]);
     }
 }

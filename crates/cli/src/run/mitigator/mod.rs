@@ -25,7 +25,8 @@ pub(super) struct Mitigator {
     control: Mutex<MitigatorControl>,
     bridge: Bridge,
     trouble: Arc<Trouble>,
-    workers: usize,
+    /// The workers whose packets have flows: one of each chain.
+    chains: usize,
 }
 
 /// Makes a mitigator: its ports, which see every frame, and its control side.
@@ -145,8 +146,8 @@ fn control(opening: &Opening<'_>) -> Result<MitigatorControl> {
 }
 
 fn mitigator(control: MitigatorControl, bridge: Bridge, opening: &Opening<'_>) -> Arc<dyn Role> {
-    let (trouble, workers) = (opening.trouble.clone(), opening.config.run.workers);
-    Arc::new(Mitigator { control: Mutex::new(control), bridge, trouble, workers })
+    let (trouble, chains) = (opening.trouble.clone(), opening.config.run.chains());
+    Arc::new(Mitigator { control: Mutex::new(control), bridge, trouble, chains })
 }
 
 fn mistake(name: &str, error: &AmpError) -> anyhow::Error {
@@ -192,7 +193,7 @@ impl Role for Mitigator {
     fn tables(&self) -> Vec<Table> {
         let control = lock(&self.control);
         let counters = control.counters();
-        let room = Some((control.section().entries * self.workers) as u64);
+        let room = Some((control.section().entries * self.chains) as u64);
         let flows = |name: &str, entries| Table { name: name.into(), entries, room, ..Table::default() };
         vec![
             flows("IPv4 flows", counters.get(Counter::Flows4)),

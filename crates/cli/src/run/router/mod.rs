@@ -185,12 +185,8 @@ pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterContro
     filter::check_files(config, Path::new(name).parent().unwrap_or(Path::new("")), name)?;
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let below = offload::check(config, name)?;
-    let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
-    let to_make = config.table.as_ref().and_then(|t| t.generate.as_ref()).filter(|_| missing);
-    let table = match to_make {
-        Some(make) => LoadedTable { labels: Labels::numbers(make.next_hops), ..LoadedTable::default() },
-        None => routes::load(config)?,
-    };
+    let to_make = routes::to_make(config);
+    let table = routes::look(config)?;
     let (count4, count6) = (table.v4.len(), table.v6.len());
     let domain = Domain::new();
     let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
@@ -200,7 +196,7 @@ pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterContro
     setup::warn_of_small_frames(config);
     Redirects::new(config, &control, name)?;
     let routes = match to_make {
-        Some(make) => format!("a table of {} + {} prefixes will be made{below}", make.ipv4, make.ipv6),
+        Some((make, _)) => format!("a table of {} + {} prefixes will be made{below}", make.ipv4, make.ipv6),
         None => format!("{count4} IPv4 and {count6} IPv6 prefixes{below}"),
     };
     Ok((control, domain, routes))
@@ -302,7 +298,7 @@ impl Router {
         unchanged(name, &[("nat", nat == nat_before), ("filter", filter == filter_before)])?;
         let reads: Vec<_> = self.parts.iter().map(|part| part.read(new, name)).collect::<Result<_>>()?;
         let before = self.remarks();
-        let left_out = {
+        let refused = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
             let ours = control.prepare(&new.router()).map_err(wrong)?;
@@ -315,7 +311,7 @@ impl Router {
             commit(theirs)?;
             parts.into_iter().for_each(|commit| commit());
             // All but some routes has been taken then.
-            control.commit(now_ns(), ours).err()
+            control.commit(now_ns(), ours)
         };
         self.tell_parts();
         for ((part, now), before) in self.parts.iter().zip(self.remarks()).zip(before) {
@@ -323,9 +319,14 @@ impl Router {
             fresh.for_each(|remark| part.note(&format!("warning: {name}: {remark}")));
         }
         let mut left = LeftOver::new();
-        if let Some(error) = left_out {
-            left.push(error.to_string());
-            self.trouble.complain("reload", &error.into());
+        for error in refused {
+            // What waits for room is not the configuration's, and comes when there is some.
+            if error.waits() {
+                self.trouble.complain("neighbors", &error.into());
+            } else {
+                left.push(error.to_string());
+                self.trouble.complain("reload", &error.into());
+            }
         }
         self.tell_rules();
         self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Routes of a run: loaded or generated, changed by updates, kept in records.
 
-use crate::run::config::{Config, TableSection};
+use crate::run::config::{Config, GenerateSection, TableSection};
 use crate::tables::report_left_out;
 use crate::usage;
 use anyhow::{Context, Result};
@@ -16,11 +16,25 @@ use tidemill_lpm::rib::Change;
 use tidemill_lpm::{Address, Label, Prefix, Rib};
 use tidemill_router::{RouterControl, Routes};
 
-/// The routes that a configuration asks for, and labels for its static ones.
+/// The routes that a configuration asks for, and labels for its static ones. A table that is not there yet is made, and kept.
 pub(crate) fn load(config: &Config) -> Result<LoadedTable> {
+    if let Some((make, path)) = to_make(config) {
+        keep(make, path)?;
+    }
+    read(config)
+}
+
+/// The same for a configuration that is only looked at: nothing is kept.
+pub(crate) fn look(config: &Config) -> Result<LoadedTable> {
+    let Some((make, _)) = to_make(config) else { return read(config) };
+    let mut table = made(make)?;
+    keep_static_labels(config, &mut table.labels);
+    Ok(table)
+}
+
+fn read(config: &Config) -> Result<LoadedTable> {
     let mut loaded = LoadedTable::default();
     if let Some(table) = &config.table {
-        generate_if_missing(table)?;
         let paths: Vec<&Path> = table.path.paths().iter().map(|path| path.as_path()).collect();
         paths.iter().try_for_each(|path| crate::tables::check_input(path))?;
         loaded = tidemill_feed::load_all(&paths, &LoadOptions::default())?;
@@ -37,11 +51,20 @@ pub(crate) fn keep_static_labels(config: &Config, labels: &mut Labels) {
     }
 }
 
-fn generate_if_missing(table: &TableSection) -> Result<()> {
-    let (Some(make), [path]) = (&table.generate, table.path.paths()) else { return Ok(()) };
-    if path.exists() {
-        return Ok(());
-    }
+/// What a table's file is to be made of, if it is not there yet.
+pub(crate) fn to_make(config: &Config) -> Option<(&GenerateSection, &Path)> {
+    let TableSection { path, generate: Some(make) } = config.table.as_ref()? else { return None };
+    let [path] = path.paths() else { return None };
+    (!path.exists()).then_some((make, path.as_path()))
+}
+
+fn made(make: &GenerateSection) -> Result<LoadedTable> {
+    let GenerateSection { ipv4: v4, ipv6: v6, next_hops, seed } = *make;
+    let made = synth::table(&SynthOptions { v4, v6, next_hops, seed });
+    made.map_err(|error| usage(format!("table.generate: {error}")))
+}
+
+fn keep(make: &GenerateSection, path: &Path) -> Result<()> {
     eprintln!(
         "tidemill: {} does not exist yet: making {} IPv4 and {} IPv6 prefixes (seed {})",
         path.display(),
@@ -52,8 +75,7 @@ fn generate_if_missing(table: &TableSection) -> Result<()> {
     // Under another name first: an interrupted run must not leave half a table behind.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = path.with_file_name(format!("unfinished-{}-{name}", std::process::id()));
-    let options = SynthOptions { v4: make.ipv4, v6: make.ipv6, next_hops: make.next_hops, seed: make.seed };
-    let made = synth::table(&options).map_err(|error| usage(format!("table.generate: {error}")))?;
+    let made = made(make)?;
     if let Err(error) = tidemill_feed::save(&unfinished, &made.v4, &made.v6, &made.labels, SaveFormat::Text) {
         let _ = std::fs::remove_file(&unfinished);
         return Err(error.into());
