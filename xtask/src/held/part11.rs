@@ -30,7 +30,7 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: root_kvcache")))
     }),
     (
-        "the contract with every combination of tiers: L0, L1, both, with and without the kernel's behind",
+        "the contract with every combination of tiers: L0, L1, both (inclusive, not, write-back), with and without the kernel's behind",
         |machine| combinations(machine, "every_combination_whole"),
     ),
     ("the contract over AF_XDP: L0, L1, both", |machine| {
