@@ -104,11 +104,11 @@ fn role(machine: &Machine) -> Result<Outcome> {
             .context("no ratio to memcached over UDP")?;
         let share =
             objects.iter().find(|object| object["metric"] == "hit_share").context("no share of hits")?;
-        let shown: Vec<String> = all.iter().map(|ratio| shown(ratio)).collect();
+        let told: Vec<String> = all.iter().map(|ratio| shown(ratio)).collect();
         // Some of the answers are memcached's own, which the role let pass: those are not counted for it.
         let own = number(ratio, "value") * number(share, "value");
         good &= own >= 5.0;
-        text.push(format!("{tier} {}; without what memcached answered {own:.2}", shown.join("; ")));
+        text.push(format!("{tier} {}; without what memcached answered {own:.2}", told.join("; ")));
     }
     Ok(verdict(good, text.join("; ")))
 }
