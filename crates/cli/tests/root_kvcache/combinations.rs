@@ -128,7 +128,7 @@ fn every_combination_over_af_xdp() {
 }
 
 #[test]
-#[ignore = "no answer past its time, ten times: eight minutes"]
+#[ignore = "no answer past its time, ten times: minutes"]
 fn every_combination_in_time() {
     let Some(_turn) = turn("every_combination_in_time") else { return };
     for (section, kernels) in ALL {

@@ -197,7 +197,7 @@ fn ten_million_commands() {
 
 /// The ports that the role is measured with.
 #[test]
-#[ignore = "clients that do anything, over AF_XDP: a minute"]
+#[ignore = "clients that do anything, over AF_XDP"]
 fn commands_of_any_kind_over_af_xdp() {
     let Some(_turn) = turn("commands_of_any_kind_over_af_xdp") else { return };
     commands_over("kind = \"af_xdp\"\npromiscuous = true", "misses = 1", seed(5), 60_000);
