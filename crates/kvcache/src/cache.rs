@@ -270,7 +270,8 @@ impl Cache {
         if !self.shift.answers() {
             self.counters.one(Counter::Resting);
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
-            return Fate::Pass;
+            // Else nobody would know how long memcached has stood when the cache answers again.
+            return self.check(frame, parts, now_ns);
         }
         let Some(version) = self.gate.version(hash, now_ns) else {
             self.counters.one(if self.gate.is_shut(now_ns) { Counter::Parked } else { Counter::Miss });

@@ -7,8 +7,8 @@
 //! ```
 //! Or the control side says who answers, which looks at the host ([`crate::host`]).
 //!
-//! A shift moves the answering and nothing else. Keys' numbers move with every mutation in either state, and what is in doubt is asked before anything is given again (the lease has run out meanwhile), so what was kept
-//! when memcached took over is true, or void, when the cache does again. Nothing is drained, nothing copied, and no packet waits.
+//! A shift moves the answering and nothing else. Keys' numbers move with every mutation in either state, and memcached is asked whether it is the same, and what is in doubt, beside gets in either state; where none came the lease
+//! has run out, and it is asked before anything is given again. So what was kept when memcached took over is true, or void, when the cache does again. Nothing is drained, nothing copied, and no packet waits.
 
 use tidemill_cachesim::lake::ondemand::{OnDemand, Side, Threshold};
 

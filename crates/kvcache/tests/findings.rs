@@ -72,6 +72,35 @@ fn a_memcached_that_has_stood_is_waited_for() {
     }
 }
 
+/// The same where it has stood while memcached answers by itself: the gets that go there have a question beside them now and then, so that is known when the cache answers again.
+#[test]
+fn a_memcached_that_has_stood_at_rest_is_waited_for() {
+    let host = "[on_demand_host]\nup = { cpu = 60, ms = 1000 }\ndown = { cpu = 30, gets = 10, ms = 1000 }";
+    for (tenths, is_settled) in [(10, true), (50, false)] {
+        let mut world = World::begun(host);
+        world.cache.shift_to(true);
+        world.hits("k");
+        world.now += SETTLE;
+        assert!(world.settled());
+        world.cache.shift_to(false);
+        let asked = world.count(Counter::Checks);
+        let get = datagram(CLIENT, SERVED, 9, b"get k\r\n");
+        for _ in 0..tenths {
+            world.now += SECOND / 10;
+            let fate = world.cache.frame(Side::Clients, &get, true, 1800, world.now);
+            assert!(matches!(fate, Fate::Pass | Fate::Ask), "{fate:?}");
+        }
+        assert_eq!(world.count(Counter::Resting), tenths);
+        assert!(world.count(Counter::Checks) >= asked + tenths / 4, "it is asked as often as else");
+        world.cache.shift_to(true);
+        world.now += SECOND;
+        assert_eq!(world.settled(), is_settled, "{tenths}: it has just answered");
+        assert_eq!(world.count(Counter::Silent), u64::from(!is_settled));
+        world.now += SETTLE;
+        assert!(world.settled());
+    }
+}
+
 /// The operator's flush: what is kept is void, and what comes then is kept again.
 #[test]
 fn what_is_flushed_is_not_given() {

@@ -143,9 +143,14 @@ fn memory_kib(pid: u32) -> u64 {
 
 /// Returns how much memory the cache had meanwhile, five times a second.
 fn commands(section: &str, seed: u64, commands: u64) -> Vec<u64> {
+    commands_over("kind = \"af_packet\"", section, seed, commands)
+}
+
+/// The same over ports of any kind.
+fn commands_over(port: &str, section: &str, seed: u64, commands: u64) -> Vec<u64> {
     let middle = Netns::new("middle");
     let mut lab = Lab::behind(&middle);
-    let mut bridge = Bridge::start(&middle, section);
+    let mut bridge = Bridge::over(port, &middle, section);
     let pid = bridge.child.id();
     let (ran, looks) = std::thread::scope(|scope| {
         let (running, ended) = channel::<()>();
@@ -188,6 +193,14 @@ fn ten_million_commands() {
     let most = looks.iter().copied().max().unwrap();
     println!("{warm} KiB of memory when it was warm, at most {most}");
     assert!(most <= warm + 16_384, "{warm} KiB, then {most}");
+}
+
+/// The ports that the role is measured with.
+#[test]
+#[ignore = "clients that do anything, over AF_XDP"]
+fn commands_of_any_kind_over_af_xdp() {
+    let Some(_turn) = turn("commands_of_any_kind_over_af_xdp") else { return };
+    commands_over("kind = \"af_xdp\"\npromiscuous = true", "misses = 1", seed(5), 60_000);
 }
 
 #[test]
