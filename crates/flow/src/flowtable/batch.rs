@@ -238,11 +238,15 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             *effort = Effort::None;
         }
         let sure = self.counters.moves == then.moves && then.settled;
-        if sure && *effort != Effort::Search && group.hopeless >> i & 1 != 0 {
+        let place = group.place(i);
+        if sure && group.hopeless >> i & 1 != 0 {
+            // Known to be new: it finds room in a search or not at all.
+            if *effort == Effort::Search {
+                return self.insert_new(now, place, key, effort, out, || first(start + i), probe);
+            }
             self.counters.skipped += 1;
             return Outcome::Full;
         }
-        let place = group.place(i);
         self.find_or_insert_one(now, place, key, effort, out, || first(start + i), probe)
     }
 }

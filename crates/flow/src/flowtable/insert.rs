@@ -304,18 +304,33 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         if let Some(slot) = found {
             return self.stamp_now(slot, now, probe);
         }
-        let store = &self.store;
         if *effort == Effort::None {
             self.counters.skipped += 1;
             return Outcome::Full;
         }
+        self.insert_new(now, place, key, effort, given, first, probe)
+    }
+
+    /// The same for a key that is not in the table, where flows may be made.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn insert_new<P: Probe>(
+        &mut self,
+        now: u32,
+        place: Place,
+        key: &Key<W>,
+        effort: &mut Effort,
+        given: &mut [Outcome],
+        first: impl Fn() -> S,
+        probe: &P,
+    ) -> Outcome {
         let new = New { key, head: u64::from(now) | self.generation_flag(), state: first() };
         let mut moves = 0;
         let moved = |from, to| {
             moves += 1;
             correct(given, from, to);
         };
-        let slot = store.insert(place, &new, *effort, moved, probe);
+        let slot = self.store.insert(place, &new, *effort, moved, probe);
         self.counters.moves += moves;
         match slot {
             Some(slot) => {
