@@ -42,6 +42,17 @@ impl Playback {
     pub fn once(input: impl Into<PathBuf>) -> Self {
         Playback { input: input.into(), repeat: 1, pace: Pace::Flat, limit: None, preload: false }
     }
+
+    /// Refuses what cannot be played, whatever is in the file.
+    pub(crate) fn check(&self, port: &str) -> Result<(), PortError> {
+        match self.pace {
+            Pace::Time { speed } if !(speed.is_finite() && speed > 0.0) => {
+                let speed = number(speed);
+                Err(PortError::config(port, format!("speed {speed} is not a number above 0")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One queue of a capture port.
@@ -97,12 +108,7 @@ impl PcapPort {
         output: Option<&std::path::Path>,
         queues: usize,
     ) -> Result<Vec<PcapPort>, PortError> {
-        if let Some(Playback { pace: Pace::Time { speed }, .. }) = input
-            && !(speed.is_finite() && *speed > 0.0)
-        {
-            let speed = number(*speed);
-            return Err(PortError::config(name, format!("speed {speed} is not a number above 0")));
-        }
+        input.iter().try_for_each(|input| input.check(name))?;
         let limit = input.and_then(|i| i.limit).unwrap_or(u64::MAX);
         let preloaded = match input {
             Some(input) if input.preload => Some(Arc::new(Preloaded::read(&input.input, limit)?)),

@@ -283,10 +283,17 @@ fn open(config: &str, queues: usize) -> Result<Vec<Box<dyn Port>>, String> {
     spec.open(queues, &context).map_err(|e| e.to_string())
 }
 
+/// What `check` finds wrong with it, where there is a table or none.
+fn checked(config: &str, queues: usize, table: bool) -> Result<(), String> {
+    let spec: PortSpec = toml::from_str(config).map_err(|e| e.to_string())?;
+    spec.check(queues, table).map_err(|e| e.to_string())
+}
+
 #[test]
 fn ports_open_as_configured() {
     let mut pool = pool(512);
     let mut packets = |config: &str, queues| -> Vec<Seen> {
+        checked(config, queues, true).unwrap();
         let mut ports = open(config, queues).unwrap();
         assert_eq!(ports.len(), queues);
         ports.iter_mut().flat_map(|port| receive(port, 0, &mut pool).0).collect()
@@ -321,9 +328,27 @@ fn a_wrong_configuration_is_refused_by_name() {
         ("kind = \"pcap\"\nname = \"a\"", "needs an input, an output or both"),
         ("kind = \"pcap\"\nname = \"a\"\ninput = \"nowhere.pcap\"", "nowhere.pcap"),
         ("kind = \"pcap\"\nname = \"a\"\ninputs = \"x\"", "inputs"),
+        ("kind = \"pcap\"\nname = \"a\"\ninput = \"x\"\npace = \"time\"\nspeed = 0", "speed 0 is not"),
         ("kind = \"warp\"\nname = \"a\"", "warp"),
         ("kind = \"null\"", "name"),
         ("kind = \"null\"\nname = \"a\"\nsize = 20", "size = 20 (64 to 9018)"),
+        ("kind = \"null\"\nname = \"a\"\npopulation = 0", "population = 0: give 1 or more"),
+        (
+            "kind = \"null\"\nname = \"a\"\nreceive = false\npopulation = 99999999",
+            "population = 99999999: give",
+        ),
+        ("kind = \"null\"\nname = \"a\"\ndestinations = { list = [] }", "destinations is an empty list"),
+        ("kind = \"generator\"\nname = \"a\"\ndestinations = { list = [] }", "destinations is an empty list"),
+        (
+            "kind = \"generator\"\nname = \"a\"\ndestinations = \"zipf\"\nexponent = -1.0",
+            "an exponent from 0",
+        ),
+        (
+            "kind = \"generator\"\nname = \"a\"\ndestinations = \"zipf\"\npopulation = 0",
+            "zipf needs a population",
+        ),
+        ("kind = \"generator\"\nname = \"a\"\nsizes = [64, 63]", "a frame length of 63"),
+        ("kind = \"generator\"\nname = \"a\"\nsizes = []", "sizes and mix need"),
         ("kind = \"generator\"\nname = \"a\"\nmix = { udp = 0 }", "mix"),
         ("kind = \"generator\"\nname = \"a\"\nrate_pps = -1.0", "rate_pps = -1"),
         ("kind = \"generator\"\nname = \"a\"\nrate_pps = -1e300", "rate_pps = -1e300 is"),
@@ -333,7 +358,25 @@ fn a_wrong_configuration_is_refused_by_name() {
     for (config, text) in cases {
         let error = open(config, 1).err().unwrap_or_default();
         assert!(error.contains(text), "{config}\n{error}");
+        // Whatever needs no look at a file is found without one.
+        if text != "nowhere.pcap" {
+            assert_eq!(checked(config, 1, true), Err(error), "{config}");
+        }
     }
+    for kind in ["null", "generator"] {
+        let config = format!("kind = \"{kind}\"\nname = \"a\"\ndestinations = \"table\"");
+        let spec: PortSpec = toml::from_str(&config).unwrap();
+        let context = OpenContext { base: std::path::Path::new(""), table: None, memory: &[] };
+        let error = spec.open(1, &context).err().unwrap().to_string();
+        assert!(error.contains("this run has no table"), "{error}");
+        assert_eq!(checked(&config, 1, false), Err(error));
+    }
+    // Of a rate each queue has its part, which is none here.
+    let slow = "kind = \"generator\"\nname = \"a\"\nrate_pps = 5e-324";
+    assert_eq!(checked(slow, 2, true), Err(open(slow, 2).err().unwrap()));
+    // What is not received need not be possible.
+    checked("kind = \"null\"\nname = \"a\"\nreceive = false\npopulation = 0", 1, false).unwrap();
+    checked("kind = \"pcap\"\nname = \"a\"\noutput = \"x\"\npace = \"time\"\nspeed = 0", 1, false).unwrap();
 }
 
 #[test]

@@ -382,7 +382,9 @@ fn check_read(config: &Config, path: &Path) -> Result<(Graph, String)> {
             crate::tables::check_input(&base.join(input))?;
         }
     }
-    config.port.iter().try_for_each(|spec| spec.check(config.run.chains())).map_err(usage)?;
+    let table = config.table.is_some();
+    config.port.iter().try_for_each(|spec| spec.check(config.run.chains(), table)).map_err(usage)?;
+    setup::check_remap(config, table)?;
     setup::cpus(config, &name)?;
     setup::check_files(config, path, base, None)?;
     harden::check(config, &name, false)?;

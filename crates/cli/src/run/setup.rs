@@ -126,6 +126,14 @@ pub(crate) fn specs(config: &Config) -> Vec<PortSpec> {
     specs
 }
 
+/// Refuses new destinations where there is no table to take them from.
+pub(crate) fn check_remap(config: &Config, table: bool) -> Result<()> {
+    if config.remap.is_some() && !table {
+        return Err(usage("remap: there is no table to take destinations from: give one"));
+    }
+    Ok(())
+}
+
 /// Opens every port, with a queue for each worker that receives, and says how. What takes packets away from the kernel
 /// takes none before its rule is told what is the kernel's. `addresses` are the run's table's.
 pub(crate) fn ports(
@@ -134,9 +142,7 @@ pub(crate) fn ports(
     addresses: &TableAddresses,
     places: &Places,
 ) -> Result<(Queues, Rules)> {
-    if config.remap.is_some() && addresses.is_empty() {
-        return Err(usage("remap: there is no table to take destinations from: give one"));
-    }
+    check_remap(config, !addresses.is_empty())?;
     for spec in &config.port {
         if let PortSpec::Pcap(spec) = spec
             && let Some(input) = &spec.input

@@ -118,7 +118,7 @@ impl Zipf {
     /// From a population, most popular first; `None` if it is empty or the exponent is not a number from 0.
     pub fn new(addresses: impl Into<Arc<[IpAddr]>>, exponent: f64) -> Option<Self> {
         let addresses = addresses.into();
-        if addresses.is_empty() || !exponent.is_finite() || exponent < 0.0 {
+        if !Self::takes(addresses.len(), exponent) {
             return None;
         }
         let n = addresses.len() as f64;
@@ -127,6 +127,11 @@ impl Zipf {
         zipf.high = zipf.integral(n + 0.5);
         zipf.shortcut = 2.0 - zipf.inverse(zipf.integral(2.5) - 2f64.powf(-exponent));
         Some(zipf)
+    }
+
+    /// Whether there is a law for so many addresses with this exponent.
+    pub(crate) fn takes(n: usize, exponent: f64) -> bool {
+        n > 0 && exponent.is_finite() && exponent >= 0.0
     }
 
     /// A population of `n` random public IPv4 addresses.

@@ -137,23 +137,35 @@ impl Kind {
     }
 }
 
+/// Refuses sizes, a mix and a rate of which no traffic can be made.
+pub(crate) fn check(
+    name: &str,
+    sizes: &Sizes,
+    mix: &[(Kind, u32)],
+    rate_pps: Option<f64>,
+) -> Result<(), PortError> {
+    let sizes = sizes.lengths();
+    if let Some(bad) = sizes.iter().find(|len| !(64..=9018).contains(*len)) {
+        return Err(PortError::config(name, format!("a frame length of {bad} (64 to 9018)")));
+    }
+    if sizes.is_empty() || mix.iter().all(|(_, weight)| *weight == 0) {
+        return Err(PortError::config(name, "sizes and mix need at least one entry with a weight"));
+    }
+    if let Some(rate) = rate_pps
+        && !(rate.is_finite() && rate > 0.0)
+    {
+        let rate = number(rate);
+        return Err(PortError::config(name, format!("rate_pps = {rate} is not a number above 0")));
+    }
+    Ok(())
+}
+
 impl GeneratorPort {
     /// Makes a generator. Mixes need a weight, sizes a length between 64 and 9018.
     pub fn new(name: &str, traffic: Traffic) -> Result<Self, PortError> {
+        check(name, &traffic.sizes, &traffic.mix, traffic.rate_pps)?;
         let sizes = traffic.sizes.lengths();
-        if let Some(bad) = sizes.iter().find(|len| !(64..=9018).contains(*len)) {
-            return Err(PortError::config(name, format!("a frame length of {bad} (64 to 9018)")));
-        }
         let total_weight: u64 = traffic.mix.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        if sizes.is_empty() || total_weight == 0 {
-            return Err(PortError::config(name, "sizes and mix need at least one entry with a weight"));
-        }
-        if let Some(rate) = traffic.rate_pps
-            && !(rate.is_finite() && rate > 0.0)
-        {
-            let rate = number(rate);
-            return Err(PortError::config(name, format!("rate_pps = {rate} is not a number above 0")));
-        }
         let recipe = |&(kind, weight): &(Kind, u32)| {
             let templates = |v6| {
                 let lengths = kind.lengths(&sizes);

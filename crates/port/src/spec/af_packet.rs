@@ -67,7 +67,7 @@ impl AfPacketSpec {
 
     /// How many queues there are to be, and how.
     #[cfg(target_os = "linux")]
-    pub(super) fn options(&self, workers: usize) -> Result<(usize, crate::packet::Options), PortError> {
+    fn options(&self, workers: usize) -> Result<(usize, crate::packet::Options), PortError> {
         let queues = queues_of(&self.name, self.queues, workers)?;
         let options = crate::packet::Options {
             receive: self.receive,
@@ -82,14 +82,24 @@ impl AfPacketSpec {
     }
 
     #[cfg(target_os = "linux")]
+    pub(super) fn check(&self, workers: usize) -> Result<(), PortError> {
+        self.options(workers).map(drop)
+    }
+
+    #[cfg(target_os = "linux")]
     pub(super) fn open(&self, workers: usize) -> Result<Vec<crate::PacketPort>, PortError> {
         let (queues, options) = self.options(workers)?;
         crate::packet::open(&self.name, self.interface(), queues, &options)
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn open(&self, _workers: usize) -> Result<Vec<crate::NullPort>, PortError> {
+    pub(super) fn check(&self, _workers: usize) -> Result<(), PortError> {
         Err(PortError::config(&self.name, "kind = \"af_packet\" needs Linux"))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn open(&self, workers: usize) -> Result<Vec<crate::NullPort>, PortError> {
+        self.check(workers).map(|()| Vec::new())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::OpenContext;
 use crate::PortError;
-use crate::generator::{AddressSource, PublicV4, PublicV6, Zipf};
+use crate::generator::{AddressSource, PublicV4, PublicV6, Uniform, Zipf};
 use crate::rng::{Rng, mix};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,28 @@ pub enum Destinations {
     List(Vec<IpAddr>),
 }
 
+const NO_TABLE: &str = "destinations = \"table\", and this run has no table";
+const NO_LAW: &str = "zipf needs a population and an exponent from 0";
+const NO_LIST: &str = "destinations is an empty list";
+
 impl Destinations {
+    /// Finds what [`source`](Self::source) would refuse; `table`: whether the run has one.
+    pub(super) fn check(
+        &self,
+        port: &str,
+        table: bool,
+        population: usize,
+        exponent: f64,
+    ) -> Result<(), PortError> {
+        let what = match self {
+            Destinations::Table if !table => NO_TABLE,
+            Destinations::Zipf if !Zipf::takes(population, exponent) => NO_LAW,
+            Destinations::List(list) if list.is_empty() => NO_LIST,
+            _ => return Ok(()),
+        };
+        Err(PortError::config(port, what))
+    }
+
     pub(super) fn source(
         &self,
         port: &str,
@@ -34,25 +55,19 @@ impl Destinations {
         exponent: f64,
         seed: u64,
     ) -> Result<Box<dyn AddressSource>, PortError> {
-        let from_table = || match context.table {
-            Some(table) => Ok(table()),
-            None => Err(PortError::config(port, "destinations = \"table\", and this run has no table")),
-        };
+        let wrong = |what: &str| PortError::config(port, what);
         Ok(match self {
             Destinations::Random => Box::new(PublicV4),
             Destinations::RandomV6 => Box::new(PublicV6),
-            Destinations::Table => from_table()?,
+            Destinations::Table => context.table.ok_or_else(|| wrong(NO_TABLE))?(),
             Destinations::Zipf => {
                 let mut rng = Rng::new(mix(seed));
                 let mut of = context.table.map_or_else(|| Box::new(PublicV4) as _, |table| table());
                 let addresses: Vec<IpAddr> = (0..population).map(|_| of.next(&mut rng)).collect();
-                let zipf = Zipf::new(addresses, exponent);
-                let bad = || PortError::config(port, "zipf needs a population and an exponent from 0");
-                Box::new(zipf.ok_or_else(bad)?)
+                Box::new(Zipf::new(addresses, exponent).ok_or_else(|| wrong(NO_LAW))?)
             }
             Destinations::List(list) => {
-                let uniform = crate::generator::Uniform::new(list.as_slice());
-                Box::new(uniform.ok_or_else(|| PortError::config(port, "destinations is an empty list"))?)
+                Box::new(Uniform::new(list.as_slice()).ok_or_else(|| wrong(NO_LIST))?)
             }
         })
     }

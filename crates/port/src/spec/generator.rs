@@ -3,7 +3,7 @@
 use super::destinations::check_population;
 use super::{Destinations, FaultSpec, OpenContext, one, one_f64, share, shortest};
 use crate::PortError;
-use crate::generator::{GeneratorPort, Kind, PublicV4, RFC_2544, Sizes, Traffic};
+use crate::generator::{self, GeneratorPort, Kind, PublicV4, RFC_2544, Sizes, Traffic};
 use crate::rng::mix;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,25 +111,41 @@ impl Default for SizesSpec {
 }
 
 impl GeneratorSpec {
+    fn sizes(&self) -> Sizes {
+        match &self.sizes {
+            SizesSpec::One(len) => Sizes::Even(vec![*len]),
+            SizesSpec::List(lens) => Sizes::Even(lens.clone()),
+            SizesSpec::Named(SizesName::Rfc2544) => Sizes::Even(RFC_2544.to_vec()),
+            SizesSpec::Named(SizesName::Imix) => Sizes::Imix,
+        }
+    }
+
+    /// Each queue's part of the rate.
+    fn rate_pps(&self, queues: usize) -> Option<f64> {
+        self.rate_pps.map(|rate| rate / queues as f64)
+    }
+
+    /// Finds what is wrong; `table`: whether the run has one.
+    pub(super) fn check(&self, queues: usize, table: bool) -> Result<(), PortError> {
+        check_population(&self.name, self.population)?;
+        generator::check(&self.name, &self.sizes(), &self.mix.weights(), self.rate_pps(queues))?;
+        self.destinations.check(&self.name, table, self.population, self.exponent)
+    }
+
     pub(super) fn open(
         &self,
         queues: usize,
         context: &OpenContext<'_>,
     ) -> Result<Vec<GeneratorPort>, PortError> {
-        check_population(&self.name, self.population)?;
-        let sizes = match &self.sizes {
-            SizesSpec::One(len) => Sizes::Even(vec![*len]),
-            SizesSpec::List(lens) => Sizes::Even(lens.clone()),
-            SizesSpec::Named(SizesName::Rfc2544) => Sizes::Even(RFC_2544.to_vec()),
-            SizesSpec::Named(SizesName::Imix) => Sizes::Imix,
-        };
+        self.check(queues, context.table.is_some())?;
+        let sizes = self.sizes();
         let port = |queue: usize| {
             let destinations =
                 self.destinations.source(&self.name, context, self.population, self.exponent, self.seed)?;
             let traffic = Traffic {
                 seed: if queue == 0 { self.seed } else { mix(self.seed) ^ mix(queue as u64) },
                 limit: self.packets.map(|n| share(n, queue, queues)),
-                rate_pps: self.rate_pps.map(|rate| rate / queues as f64),
+                rate_pps: self.rate_pps(queues),
                 sizes: sizes.clone(),
                 mix: self.mix.weights(),
                 sources: Box::new(PublicV4),

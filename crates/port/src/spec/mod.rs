@@ -224,21 +224,22 @@ impl PortSpec {
         }
     }
 
-    /// Finds what is wrong with the port's parameters without opening it.
+    /// Finds what is wrong with the port's parameters without opening it, nor any file. `table`: whether the run has one.
     ///
     /// # Errors
     /// What [`open`](Self::open) would say of them.
-    pub fn check(&self, workers: usize) -> Result<(), PortError> {
+    pub fn check(&self, workers: usize, table: bool) -> Result<(), PortError> {
         if let Some(fault) = any!(self, spec => spec.fault) {
             fault.rx.check(self.name())?;
             fault.tx.check(self.name())?;
         }
         match self {
-            #[cfg(target_os = "linux")]
-            PortSpec::AfPacket(spec) => spec.options(workers).map(drop),
+            PortSpec::Pcap(spec) => spec.check(),
+            PortSpec::Null(spec) => spec.check(table),
+            PortSpec::Generator(spec) => spec.check(workers, table),
+            PortSpec::AfPacket(spec) => spec.check(workers),
             PortSpec::AfXdp(spec) => spec.check(workers),
             PortSpec::Dpdk(spec) => spec.check(workers),
-            _ => Ok(()),
         }
     }
 

@@ -43,23 +43,33 @@ pub struct NullSpec {
 }
 
 impl NullSpec {
-    pub(super) fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<NullPort>, PortError> {
+    /// Finds what is wrong; `table`: whether the run has one.
+    pub(super) fn check(&self, table: bool) -> Result<(), PortError> {
         if !(64..=9018).contains(&self.size) {
             return Err(PortError::config(&self.name, format!("size = {} (64 to 9018)", self.size)));
         }
         check_population(&self.name, self.population)?;
+        if !self.receive {
+            return Ok(());
+        }
+        if self.population == 0 && !matches!(self.destinations, Destinations::List(_)) {
+            return Err(PortError::config(&self.name, "population = 0: give 1 or more"));
+        }
+        self.destinations.check(&self.name, table, self.population, EXPONENT)
+    }
+
+    pub(super) fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<NullPort>, PortError> {
+        self.check(context.table.is_some())?;
         let supply = if self.receive {
             let mut rng = Rng::new(self.seed);
             let addresses: Arc<[IpAddr]> = match &self.destinations {
                 Destinations::List(list) => list.as_slice().into(),
                 pattern => {
-                    let mut source = pattern.source(&self.name, context, self.population, 1.0, self.seed)?;
+                    let mut source =
+                        pattern.source(&self.name, context, self.population, EXPONENT, self.seed)?;
                     (0..self.population).map(|_| source.next(&mut rng)).collect()
                 }
             };
-            if addresses.is_empty() {
-                return Err(PortError::config(&self.name, "destinations or population is empty"));
-            }
             Supply::Destinations { frame_len: self.size, addresses }
         } else {
             Supply::Nothing
@@ -71,6 +81,9 @@ impl NullSpec {
         Ok((0..queues).map(port).collect())
     }
 }
+
+/// Zipf's, of the destinations that are used in turn.
+const EXPONENT: f64 = 1.0;
 
 fn null_population() -> usize {
     1 << 16

@@ -53,12 +53,10 @@ pub enum PaceSpec {
 }
 
 impl PcapSpec {
-    pub(super) fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<PcapPort>, PortError> {
-        if self.input.is_none() && self.output.is_none() {
-            return Err(PortError::config(&self.name, "a pcap port needs an input, an output or both"));
-        }
-        let input = self.input.as_ref().map(|input| Playback {
-            input: context.base.join(input),
+    /// How the input is played, if there is one.
+    fn playback(&self, base: &Path) -> Option<Playback> {
+        self.input.as_ref().map(|input| Playback {
+            input: base.join(input),
             repeat: self.repeat,
             pace: match self.pace {
                 PaceSpec::Flat => Pace::Flat,
@@ -66,7 +64,20 @@ impl PcapSpec {
             },
             limit: self.limit,
             preload: self.preload,
-        });
+        })
+    }
+
+    /// Finds what is wrong whatever the files are.
+    pub(super) fn check(&self) -> Result<(), PortError> {
+        if self.input.is_none() && self.output.is_none() {
+            return Err(PortError::config(&self.name, "a pcap port needs an input, an output or both"));
+        }
+        self.playback(Path::new("")).iter().try_for_each(|input| input.check(&self.name))
+    }
+
+    pub(super) fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<PcapPort>, PortError> {
+        self.check()?;
+        let input = self.playback(context.base);
         let output = self.output.as_ref().map(|output| context.base.join(output));
         if let (Some(input), Some(output)) = (&input, &output)
             && same_file(&input.input, output)

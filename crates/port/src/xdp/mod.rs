@@ -185,9 +185,10 @@ impl Alone {
 /// Finds what is wrong with the options without opening anything.
 ///
 /// # Errors
-/// A ring that is no power of two or out of range, or more queues than there can be.
+/// A ring that is no power of two or out of range, more queues or ports to leave than there can be.
 pub fn check(name: &str, queues: usize, options: &Options) -> Result<(), PortError> {
     let ring = |size: usize| size.is_power_of_two() && (64..=32768).contains(&size);
+    let ports = options.leave.iter().filter(|leave| matches!(leave, Leave::Port(..))).count();
     let what = if !(1..=program::MAX_QUEUES).contains(&queues) {
         format!("queues = {queues}: give 1 to {}", program::MAX_QUEUES)
     } else if !ring(options.rx_ring) {
@@ -196,6 +197,8 @@ pub fn check(name: &str, queues: usize, options: &Options) -> Result<(), PortErr
         format!("tx_ring = {}: give a power of two from 64 to 32768", options.tx_ring)
     } else if options.busy_poll_us > 1_000_000 {
         format!("busy_poll_us = {}: give 0 to 1000000", options.busy_poll_us)
+    } else if ports > program::MAX_PORTS {
+        format!("leave: {ports} ports: {} at most", program::MAX_PORTS)
     } else {
         return Ok(());
     };

@@ -40,7 +40,7 @@ const LEAVES: u32 = 4;
 const FILTER_WORDS: usize = 128;
 /// What the map of addresses and that of ports hold.
 const MAX_HOSTS: usize = 16384;
-const MAX_PORTS: usize = 1024;
+pub(super) const MAX_PORTS: usize = 1024;
 /// Queues that the map of sockets has room for.
 pub(super) const MAX_QUEUES: usize = 256;
 
@@ -87,11 +87,6 @@ impl Program {
         queues: usize,
         options: &Options,
     ) -> Result<Self, PortError> {
-        let leave = &options.leave;
-        let ports = leave.iter().filter(|leave| matches!(leave, Leave::Port(..))).count();
-        if ports > MAX_PORTS {
-            return Err(PortError::config(port, format!("leave: {ports} ports: {MAX_PORTS} at most")));
-        }
         let object = Object::load(&SOURCE, &[], None).map_err(at(port))?;
         let (hosts, vlans, hindered) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         let state = State { attachment: None, object, queues, hosts, vlans, told: None, hindered };
@@ -99,7 +94,7 @@ impl Program {
             port: port.into(),
             interface: interface.into(),
             mode: options.mode,
-            leave: leave.clone(),
+            leave: options.leave.clone(),
             queues,
             front: options.front.clone(),
             state: Mutex::new(state),
