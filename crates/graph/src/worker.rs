@@ -244,7 +244,11 @@ impl Worker {
             return Turn::Busy;
         }
         let due = due.into_iter().chain(timer).min();
-        if let (true, Some(due)) = (self.clock.follows_packets(), due) {
+        // Of the worker before, packets of an earlier time may come yet.
+        let waits = open && self.links.follows();
+        if let (true, Some(due)) = (self.clock.follows_packets(), due)
+            && (due <= self.now_ns || !waits)
+        {
             // Capture time does not pass by itself: nothing can happen before the next due time.
             self.now_ns = self.now_ns.max(due);
             return Turn::Busy;

@@ -169,6 +169,68 @@ fn capture_time_stops_where_nodes_asked() {
     assert_eq!((outcome.snapshot.pool.unnamed, outcome.snapshot.pool.free), (0, 64));
 }
 
+/// Wants to be called every millisecond until it has seen all packets, and notes where its time is another than theirs or than that
+/// it has asked for.
+struct Clockwork {
+    seen: usize,
+    all: usize,
+    due_ns: Option<u64>,
+    wrong: Arc<Mutex<Vec<[u64; 2]>>>,
+}
+
+impl Node for Clockwork {
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], _: &mut [Verdict]) {
+        self.seen += burst.len();
+        let latest_ns = burst.iter().map(Packet::timestamp_ns).max().unwrap();
+        if cx.now_ns != latest_ns {
+            self.wrong.lock().unwrap().push([cx.now_ns, latest_ns]);
+        }
+    }
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if let Some(due_ns) = self.due_ns.take_if(|due_ns| cx.now_ns >= *due_ns)
+            && cx.now_ns > due_ns
+        {
+            self.wrong.lock().unwrap().push([cx.now_ns, due_ns]);
+        }
+        if (1..self.all).contains(&self.seen) {
+            cx.wake_at(*self.due_ns.get_or_insert(cx.now_ns + STEP_NS));
+        }
+    }
+}
+
+/// Takes its time over each burst.
+struct Late;
+
+impl Node for Late {
+    fn process(&mut self, _: &mut Context<'_>, _: &mut [Packet], _: &mut [Verdict]) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Who follows another worker waits for what that one still has: its time is no later, however long nothing comes.
+#[test]
+fn capture_time_is_that_of_the_packets_behind_another_worker_too() {
+    for stages in [vec![], vec![vec!["clockwork".to_owned()]]] {
+        let wrong: Arc<Mutex<Vec<[u64; 2]>>> = Arc::default();
+        let left: Vec<(u64, usize)> = (1..=10).map(|n| (n * 10 * STEP_NS + n, 3)).collect();
+        let mut g = GraphBuilder::new(["a"]);
+        let noted = Arc::clone(&wrong);
+        g.node("late", ["out"], |_| Box::new(Late));
+        g.node("clockwork", ["out"], move |_| {
+            Box::new(Clockwork { seen: 0, all: 30, due_ns: None, wrong: noted.clone() })
+        });
+        g.input("a", "late").edge("late", "out", "clockwork").edge("clockwork", "out", "port:a");
+        let workers = stages.len() + 1;
+        let memory = Memory::new(64 * workers, 2048).unwrap();
+        let placement = Placement { stages, ..Placement::simple(workers, &memory) };
+        let (graph, ports) = (g.build().unwrap(), port(&left));
+        let engine = Engine::placed(graph, ports, placement, &Domain::new(), options(64, vec![]));
+        let ledger = engine.unwrap().run(|_| ()).snapshot.ledger();
+        assert!(ledger.balances() && ledger.out == 30, "{ledger:?}");
+        assert_eq!(*wrong.lock().unwrap(), Vec::<[u64; 2]>::new(), "{workers} workers");
+    }
+}
+
 #[test]
 fn a_sleeping_worker_wakes_when_a_node_asked() {
     let (gone, memory) = (Arc::default(), Memory::new(64, 2048).unwrap());

@@ -13,6 +13,8 @@
 //!   more from ports and from the ring before it. The first worker always takes what is to be sent, so there is no circle
 //!   in which all wait. What nodes make beyond that (fragments, copies) is dropped as
 //!   [`StageFull`](DropReason::StageFull) when the collection is full, too.
+//! * **Time**, where it is the packets' own: a worker further down has that of what it has taken over. It stands still while the worker before
+//!   may have more.
 //! * **The books**: who hands a packet over counts it as passed, who takes it as taken; the difference is in rings.
 //! * **The end**: a worker that has ended closes its ring, the one behind it goes on until that is empty, and the first
 //!   sends until the last has closed.
@@ -161,6 +163,13 @@ impl Links {
         self.next.iter().chain(&self.back).any(|sender| !sender.collected.is_empty())
     }
 
+    /// The latest timestamp of the next `count` packets from the worker before.
+    fn latest_ns(&mut self, count: usize) -> u64 {
+        let Some(Ok(chunk)) = self.from.as_mut().map(|from| from.read_chunk(count)) else { return 0 };
+        let (some, rest) = chunk.as_slices();
+        some.iter().chain(rest).map(|passed| passed.packet.timestamp_ns()).max().unwrap_or(0)
+    }
+
     /// Packets that were collected and are in no ring yet.
     pub(super) fn collected(&self) -> u64 {
         self.next.iter().chain(&self.back).map(|sender| sender.collected.len() as u64).sum()
@@ -202,19 +211,21 @@ impl Worker {
 
     /// Takes a burst from the worker before. Whether there was one, and whether there may be more.
     pub(super) fn take_over(&mut self) -> (bool, bool) {
-        let Some(from) = &mut self.links.from else { return (false, false) };
+        let Some(from) = &self.links.from else { return (false, false) };
         // Before the packets: what was put in before the ring was closed must be seen.
         let closed = from.is_abandoned();
         let count = from.slots().min(BURST);
-        let Some(chunk) = from.read_chunk(count).ok().filter(|_| count > 0) else {
+        if count > 0 && self.clock.follows_packets() {
+            let now_ns = self.links.latest_ns(count);
+            self.pass_time(now_ns);
+        }
+        let from = self.links.from.as_mut().filter(|_| count > 0);
+        let Some(chunk) = from.and_then(|from| from.read_chunk(count).ok()) else {
             return (false, !closed);
         };
         let mut traced = false;
         for Passed { packet, to } in chunk {
             traced |= packet.trace().is_some();
-            if self.clock.follows_packets() {
-                self.now_ns = self.now_ns.max(packet.timestamp_ns());
-            }
             let n = usize::from(to);
             // The queues were empty before, and hold more than one burst; a cut may lie further down.
             match self.cuts.edge(self.stage, Target::Node(n)) {
