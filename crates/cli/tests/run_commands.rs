@@ -396,7 +396,11 @@ fn workers_are_placed_as_the_configuration_says() {
         "idle_us = 0\nnap_us = 1",
     ] {
         folder.write("placed.toml", format!("{CONFIG}\n[run]\n{run}\n"));
-        let placed = books(&folder.ok("run placed.toml --json"));
+        let ran = folder.ok("run placed.toml --json");
+        for said in [&ran.err, &folder.ok("check placed.toml").err] {
+            assert_eq!(said.contains("not the same every time"), run.contains("stages"), "{run}: {said}");
+        }
+        let placed = books(&ran);
         for figure in ["in", "out", "dropped", "consumed"] {
             assert_eq!(placed[figure], alone[figure], "{run}");
         }

@@ -1,5 +1,5 @@
 //! Time is handed in. A run on real ports has the wall clock; a run driven by a capture has the capture's time, so that
-//! it gives the same result every time; a test or a replay sets it.
+//! one worker gives the same result every time; a test or a replay sets it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -182,8 +182,8 @@ pub(crate) struct RunSection {
     /// Where there are several memory nodes: whether each worker's packets, and a copy of the tables, lie on its own.
     pub(crate) numa: bool,
     /// Where the graph is cut. A packet that reaches a node of entry s is handed over to the next worker: with one entry
-    /// and 4 workers, 0 and 2 receive and send, and 1 and 3 do everything from these nodes on. Default: every worker does
-    /// everything.
+    /// and 4 workers, 0 and 2 receive and send, and 1 and 3 do everything from these nodes on. Runs on captures are then not
+    /// the same every time. Default: every worker does everything.
     pub(crate) stages: Vec<Vec<String>>,
     /// How many microseconds a worker that finds nothing looks again and again before it sleeps, or "never".
     pub(crate) idle_us: IdleTime,
@@ -320,7 +320,9 @@ pub(crate) enum ClockChoice {
     Auto,
     /// The wall clock.
     Wall,
-    /// The packets' timestamps: a run gives the same output every time, but for what devices send.
+    /// The packets' timestamps: a run of one worker gives the same output every time, but for what devices send. Several
+    /// workers have times of their own: in which order their packets come into one file, and what one leaves to another (packets
+    /// with `stages`, routes that change), is another from run to run.
     Capture,
 }
 

@@ -317,11 +317,21 @@ pub(crate) fn reads_captures(config: &Config) -> bool {
     config.port.iter().any(|port| matches!(port, PortSpec::Pcap(spec) if spec.input.is_some()))
 }
 
-/// Whether a run gives the same output every time: its time is its packets', and no stranger sends any of them.
+/// Whether each worker does the same every time: its time is its packets', no stranger sends any of them, and no other worker hands it any.
 pub(crate) fn is_repeatable(config: &Config) -> bool {
     let live =
         |port: &PortSpec| matches!(port, PortSpec::AfPacket(_) | PortSpec::AfXdp(_) | PortSpec::Dpdk(_));
-    clock(config).follows_packets() && !config.port.iter().any(live)
+    clock(config).follows_packets() && config.run.stages.is_empty() && !config.port.iter().any(live)
+}
+
+/// Warns where a run on captures is not the same every time, as without stages it would be.
+pub(crate) fn warn_of_stages(config: &Config, name: &str) {
+    if clock(config).follows_packets() && !config.run.stages.is_empty() {
+        eprintln!(
+            "tidemill: warning: {name}: run.stages: packets are handed over whenever the next worker gets to it: by a \
+             capture's clock, too, the output is not the same every time"
+        );
+    }
 }
 
 /// Where the workers run.
@@ -488,6 +498,10 @@ mod tests {
             let is = (is_repeatable(&config), reads_captures(&config));
             assert_eq!(is, (repeatable, reads), "{clock} {a} {b}");
         }
+        // Behind another worker packets come at times of their own.
+        let mut staged = config("auto", capture, writes);
+        staged.run.stages = vec![vec!["ip4-lookup".to_owned()]];
+        assert!(!is_repeatable(&staged) && clock(&staged).follows_packets());
     }
 
     /// As if the system's time were stepped: a clock that is begun again is another one.
