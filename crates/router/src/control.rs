@@ -528,7 +528,8 @@ impl RouterControl {
     /// Publishes new interfaces, and changes the routes that follow from them. Returns what does not fit.
     pub(crate) fn set_settings(&mut self, now_ns: u64, settings: Settings) -> Vec<RouterError> {
         if settings == *self.settings.current() {
-            return Vec::new();
+            // There may be room now for what had none.
+            return self.change_own_routes();
         }
         let before = self.settings.current().interfaces.clone();
         self.settings.publish(settings);

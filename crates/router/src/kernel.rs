@@ -95,9 +95,7 @@ impl RouterControl {
             let before = &self.settings().interfaces;
             // What makes no sense of a device (an MTU below IPv6's, say) must not cost the routes that came with it.
             result = match settings::settings(&self.config, &self.ports, &self.devices, Some(before)) {
-                Ok(settings) => {
-                    first(self.set_settings(now_ns, settings)).and(first(self.change_own_routes()))
-                }
+                Ok(settings) => first(self.set_settings(now_ns, settings)),
                 Err(error) => Err(error.into()),
             };
         }

@@ -319,18 +319,29 @@ fn what_a_table_has_no_room_for_is_left_out() {
     assert!(told[1].starts_with("IPv4 table of VRF blue: 1 of the static routes left out"), "{told:?}");
     // A neighbor's route is none of the file's, and waits.
     let fixed = format!("[[neighbors.fixed]]\ninterface='wan'\naddress='10.2.0.250'\nmac='{}'\n", mac(250));
-    let refused = commit(&mut lab, &text(&(full + &fixed)));
+    let refused = commit(&mut lab, &text(&(full.clone() + &fixed)));
     let told: Vec<String> = refused.iter().map(RouterError::to_string).collect();
     assert!(
         told.len() == 1 && refused[0].waits() && told[0].contains("neighbor routes left out"),
         "{told:?}"
     );
+    // Ours are tried again by each file, also where the interfaces are the same.
+    let ours = "[[interface]]\nport='dmz'\nvlan=9\naddresses=['10.9.0.1/24']\n";
+    for _ in 0..2 {
+        let refused = commit(&mut lab, &text(&(full.clone() + ours)));
+        let told: Vec<String> = refused.iter().map(RouterError::to_string).collect();
+        assert!(
+            told.len() == 1 && told[0].starts_with("IPv4 table: 1 of the own routes left out, 10.9.0.0/24"),
+            "{told:?}"
+        );
+    }
     // The next file fits.
-    let few: String = (380..390).map(via).collect();
+    let few: String = (380..390).map(via).collect::<String>() + ours;
     reload(&mut lab, &text(&few)).unwrap_err();
     lab.settle();
     reload(&mut lab, &text(&few)).unwrap();
     let now = routes(&mut lab.control);
     assert_eq!(now.iter().filter(|line| line.contains("static")).count(), 10, "{now:?}");
+    assert!(now.iter().any(|line| line.starts_with("own ") && line.ends_with(" 10.9.0.0/24")), "{now:?}");
     lab.end();
 }
