@@ -1,8 +1,9 @@
 //! Decisions on their way to the workers, by bounded queues: nobody waits, what does not fit is counted.
 //!
-//! Nobody but the NIC knows which worker has a flow, so every worker gets every decision, and keeps those about flows that it knows, or for which it had no room when they
+//! Nobody but the NIC knows which worker has a flow, so every worker that has the gate gets every decision, and keeps those about flows that it knows, or for which it had no room when they
 //! asked ([`crate::unplaced`]).
 
+use crate::control::GatekeeperControl;
 use crate::decision::Verdict;
 use crossbeam_queue::ArrayQueue;
 use std::sync::{Arc, OnceLock};
@@ -64,7 +65,11 @@ impl<A> Mailbox<A> {
 
 /// All workers' mailboxes for one family.
 #[derive(Debug, Clone)]
-pub(crate) struct Post<A>(Arc<[Arc<Mailbox<A>>]>);
+pub(crate) struct Post<A> {
+    all: Arc<[Arc<Mailbox<A>>]>,
+    /// Those of workers that have the gate.
+    gates: Arc<[Arc<Mailbox<A>>]>,
+}
 
 impl<A: Copy> Post<A> {
     pub(crate) fn new(workers: usize) -> Self {
@@ -75,31 +80,46 @@ impl<A: Copy> Post<A> {
                 waker: OnceLock::new(),
             })
         };
-        Post((0..workers).map(mailbox).collect())
+        let all: Arc<[_]> = (0..workers).map(mailbox).collect();
+        Post { gates: all.clone(), all }
+    }
+
+    /// Only workers with such numbers have the gate.
+    fn only(&mut self, has: impl Fn(usize) -> bool) {
+        let theirs = self.all.iter().enumerate().filter(|(worker, _)| has(*worker));
+        self.gates = theirs.map(|(_, mailbox)| mailbox.clone()).collect();
     }
 
     /// A worker's own.
     pub(crate) fn of(&self, worker: usize) -> Option<&Arc<Mailbox<A>>> {
-        self.0.get(worker)
+        self.all.get(worker)
     }
 
-    /// Whether there is one worker only.
+    /// Whether one worker only has the gate.
     pub(crate) fn is_alone(&self) -> bool {
-        self.0.len() == 1
+        self.gates.len() == 1
     }
 
-    /// Puts a decision into every mailbox; returns how many had no room.
+    /// Puts a decision into every gate's mailbox; returns how many had no room.
     pub(crate) fn send(&self, letter: &Letter<A>) -> u64 {
-        self.0.iter().map(|mailbox| u64::from(mailbox.letters.push(letter.clone()).is_err())).sum()
+        self.gates.iter().map(|mailbox| u64::from(mailbox.letters.push(letter.clone()).is_err())).sum()
     }
 
-    /// Puts a revocation into every mailbox; returns how many had no room.
+    /// Puts a revocation into every gate's mailbox; returns how many had no room.
     pub(crate) fn revoke(&self, revocation: &Revocation<A>) -> u64 {
-        self.0.iter().map(|mailbox| u64::from(mailbox.revocations.push(*revocation).is_err())).sum()
+        self.gates.iter().map(|mailbox| u64::from(mailbox.revocations.push(*revocation).is_err())).sum()
     }
 
     /// Wakes those that sleep, after something was sent.
     pub(crate) fn wake(&self) {
-        self.0.iter().filter_map(|mailbox| mailbox.waker.get()).for_each(Waker::wake);
+        self.all.iter().filter_map(|mailbox| mailbox.waker.get()).for_each(Waker::wake);
+    }
+}
+
+impl GatekeeperControl {
+    /// Says which workers have the gate of IPv4, and of IPv6: with stages not all. Others get no decisions. To be called before the graph is made.
+    pub fn set_gates(&mut self, has4: impl Fn(usize) -> bool, has6: impl Fn(usize) -> bool) {
+        self.v4.post.only(has4);
+        self.v6.post.only(has6);
     }
 }

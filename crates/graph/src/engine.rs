@@ -169,6 +169,16 @@ pub fn check_stages(graph: &Graph, stages: &[Vec<String>]) -> Result<(), EngineE
     cuts(graph, stages).map(drop)
 }
 
+/// At which stages packets can reach the node of this name, if there is one: an entry for each stage, and one more.
+///
+/// # Errors
+/// What is wrong with the stages.
+pub fn stages_of(graph: &Graph, stages: &[Vec<String>], node: &str) -> Result<Vec<bool>, EngineError> {
+    let (cuts, node) = (cuts(graph, stages)?, graph.node(node));
+    let reaches = |stage| node.is_some_and(|node| cuts.reach(stage, graph)[node]);
+    Ok((0..=stages.len()).map(reaches).collect())
+}
+
 /// Which stage begins at which node.
 fn cuts(graph: &Graph, stages: &[Vec<String>]) -> Result<Cuts, EngineError> {
     let mut cuts = vec![0; graph.node_names.len()];

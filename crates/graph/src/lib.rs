@@ -34,7 +34,7 @@ pub use clock::Clock;
 pub use counters::{Ledger, Snapshot};
 pub use engine::{
     Engine, EngineError, Fate, Handle, Idle, Limits, Observer, Options, Outcome, Placement, Seat, Unbound,
-    allowed_cpus, check_stages,
+    allowed_cpus, check_stages, stages_of,
 };
 pub use graph::{Graph, GraphBuilder, GraphError};
 pub use node::{Context, Node, Verdict};

@@ -304,6 +304,22 @@ fn a_trace_follows_its_packet_to_the_next_worker() {
 }
 
 #[test]
+fn a_node_is_at_the_stages_where_packets_reach_it() {
+    let graph = row(|_| Box::new(Pass));
+    let at = |stages: &[&str], node: &str| {
+        let stages: Vec<Vec<String>> = stages.iter().map(|node| vec![(*node).to_owned()]).collect();
+        stages_of(&graph, &stages, node)
+    };
+    assert_eq!(at(&[], "second").unwrap(), [true]);
+    assert_eq!(at(&["second"], "first").unwrap(), [true, false]);
+    assert_eq!(at(&["second"], "second").unwrap(), [false, true]);
+    assert_eq!(at(&["first"], "second").unwrap(), [false, true]);
+    assert_eq!(at(&["first", "second"], "second").unwrap(), [false, false, true]);
+    assert_eq!(at(&["first"], "third").unwrap(), [false, false]);
+    assert!(at(&["third"], "first").is_err());
+}
+
+#[test]
 fn stages_that_make_no_sense_are_refused() {
     let refused = |stages: &[&[&str]], workers: usize| {
         let memory = Memory::new(64, 2048).unwrap();

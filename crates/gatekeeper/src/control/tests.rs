@@ -335,6 +335,28 @@ fn the_worker_that_asked_makes_the_flow_where_all_tables_are_full() {
     assert!(matches!(workers[1].judge(&rules, START, &[(5, HERE)])[0], Fate::Granted(_)));
 }
 
+/// With stages: an operator's decision makes no flow where no packet of it comes.
+#[test]
+fn workers_without_a_gate_get_no_decisions() {
+    let (domain, mut control) = control(&section(200), 4);
+    let mut workers = workers(&control, 4);
+    let reader = domain.register();
+    let (fib, choices) = control.v4.policies.views();
+    let choices = || choices.get(&reader);
+    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+    control.set_gates(|worker| worker % 2 == 1, |worker| worker == 2);
+    assert_eq!((control.v4.post.is_alone(), control.v6.post.is_alone()), (false, true));
+    let flow = Addresses::V4 { src: 5, dst: HERE };
+    assert!(control.decide(&Decision { flow, verdict: Verdict::Declined { expire_s: 60 } }));
+    workers.iter_mut().for_each(|worker| worker.tick(&rules, START));
+    let lines = control.flow(&flow, START);
+    let of: Vec<_> = lines.iter().map(|line| (line.worker, line.state_name())).collect();
+    assert_eq!(of, [(1, "declined"), (3, "declined")]);
+    let counters = control.counters();
+    let counts = [Counter::Flows4, Counter::DecisionsApplied, Counter::DecisionsUnknown, Counter::MailLost];
+    assert_eq!(counts.map(|counter| counters.get(counter)), [2, 2, 0, 0]);
+}
+
 /// What a Grantor has taken back is not shown as if it held, though no packet has come since.
 #[test]
 fn a_silent_flow_is_shown_as_revoked() {

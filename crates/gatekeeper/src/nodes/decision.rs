@@ -1,7 +1,7 @@
 //! `decision`: what Grantors have decided, among the packets to ourselves. UDP to port 45232 is taken; the rest goes on to `local`.
 //!
-//! Decisions come from a Grantor's port 41120, by an interface that is not in front, in the one format that is configured. They are given to all workers'
-//! flows, and the packet is consumed. A decision counts from those Grantors only that the policy of the flow's destination names now; others are
+//! Decisions come from a Grantor's port 41120, by an interface that is not in front, in the one format that is configured. They are given to the
+//! flows of all workers that have the gate, and the packet is consumed. A decision counts from those Grantors only that the policy of the flow's destination names now; others are
 //! counted as refused. Whatever else comes to that port is dropped: nobody else listens there, and an ICMP error would tell a stranger what is here.
 //!
 //! ```text

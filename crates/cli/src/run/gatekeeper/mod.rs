@@ -22,8 +22,8 @@ use tidemill_control::Registry;
 use tidemill_control::schema::Table;
 use tidemill_gatekeeper::settings::MOST_FLOWS;
 use tidemill_gatekeeper::{Counter, GateError, GatekeeperControl};
-use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
+use tidemill_graph::{GraphBuilder, stages_of};
 use tidemill_port::Left;
 
 /// A Gatekeeper that runs. Who needs the router's control side and the gate's takes the router's first.
@@ -153,7 +153,7 @@ fn gatekeeper(
         below.repeat(&mut gate).map_err(|error| mistake(name, &error))?;
     }
     remark(name, &gate);
-    Ok(Gatekeeper {
+    let gatekeeper = Gatekeeper {
         router,
         gate: Mutex::new(gate),
         interfaces: AtomicU64::new(generation),
@@ -163,7 +163,9 @@ fn gatekeeper(
         trouble: opening.trouble.clone(),
         chains: config.run.chains(),
         below,
-    })
+    };
+    gatekeeper.find_gates(&config.run.stages)?;
+    Ok(gatekeeper)
 }
 
 fn mistake(name: &str, error: &GateError) -> anyhow::Error {
@@ -179,6 +181,16 @@ fn remark(name: &str, gate: &GatekeeperControl) {
 const ANNOUNCE_NS: u64 = 100_000_000;
 
 impl Gatekeeper {
+    /// Has the gate know which workers of each chain have it.
+    fn find_gates(&self, stages: &[Vec<String>]) -> Result<()> {
+        let graph = self.graph().build()?;
+        let at = |node| stages_of(&graph, stages, node).map_err(|error| usage(format!("run.{error}")));
+        let (at4, at6) = (at("gate4")?, at("gate6")?);
+        let depth = stages.len() + 1;
+        lock(&self.gate).set_gates(|worker| at4[worker % depth], |worker| at6[worker % depth]);
+        Ok(())
+    }
+
     /// Announces what is announced while a Grantor answers, or withdraws it.
     fn follow_grantors(&self, now_ns: u64) {
         if now_ns.abs_diff(self.announced_ns.load(Ordering::Relaxed)) < ANNOUNCE_NS {
@@ -335,10 +347,12 @@ mod tests {
     use super::*;
     use crate::run::setup::places;
     use std::path::Path;
+    use tidemill_gatekeeper::{Decision, Verdict};
     use tidemill_lookup::numa::Topology;
     use tidemill_lookup::qsbr::Domain;
+    use tidemill_wire::flow::Addresses;
 
-    /// With stages, of a chain's workers one has the gate: there is room for its flows.
+    /// With stages, of a chain's workers one has the gate: there is room for its flows, and it gets decisions.
     #[test]
     fn a_chain_of_workers_has_the_room_of_one() {
         let text = "version = 1\nrole = \"gatekeeper\"\n[run]\nworkers = 4\npin = false\nstages = [[\"gate4\", \"gate6\"]]\n\
@@ -356,8 +370,17 @@ mod tests {
             record: false,
             trouble: Arc::default(),
         };
-        let tables = open(&opening).unwrap().role.tables();
+        let (router, ..) = router::make(&opening).unwrap();
+        let made = gatekeeper(&opening, router, false, None).unwrap();
+        let tables = made.tables();
         let rooms = tables.iter().filter(|table| table.name.ends_with(" flows")).map(|table| table.room);
         assert_eq!(rooms.collect::<Vec<_>>(), [Some(2000), Some(2000)]);
+        // Nobody reads the mailboxes. When they are full, one decision more is lost in each.
+        for flow in [Addresses::V4 { src: 1, dst: 2 }, Addresses::V6 { src: 1, dst: 2 }] {
+            let lost = lock(&made.gate).counters().get(Counter::MailLost);
+            let decision = Decision { flow, verdict: Verdict::Declined { expire_s: 1 } };
+            while lock(&made.gate).decide(&decision) {}
+            assert_eq!(lock(&made.gate).counters().get(Counter::MailLost), lost + 2);
+        }
     }
 }
