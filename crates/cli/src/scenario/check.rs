@@ -145,17 +145,18 @@ pub(super) fn located(name: impl Display, text: &str, message: &str) -> String {
 
 /// The line where a key stands, as `grantor.policy.steps` or `gatekeeper.program[0].file`; of an inline table the whole is one.
 fn line_of(text: &str, key: &str) -> Option<usize> {
-    let (mut section, mut arrays) = (String::new(), Vec::new());
+    let (mut section, mut arrays) = (String::new(), Vec::<Element<'_>>::new());
     let mut found = None;
     for (at, line) in text.lines().map(str::trim).enumerate() {
         let name = if let Some(header) = line.strip_prefix("[[") {
             let header = header.split(']').next().unwrap_or_default();
-            let before = arrays.iter().filter(|other| **other == header).count();
-            arrays.push(header);
-            section = format!("{header}[{before}]");
+            let array = numbered(header, &arrays);
+            let before = arrays.iter().filter(|other| other.array == array).count();
+            section = format!("{array}[{before}]");
+            arrays.push(Element { header, array, section: section.clone() });
             section.clone()
         } else if let Some(header) = line.strip_prefix('[') {
-            section = header.split(']').next().unwrap_or_default().to_owned();
+            section = numbered(header.split(']').next().unwrap_or_default(), &arrays);
             section.clone()
         } else if let Some((name, _)) = line.split_once('=') {
             if section.is_empty() { name.trim().to_owned() } else { format!("{section}.{}", name.trim()) }
@@ -172,12 +173,31 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
     found.map(|(_, line)| line)
 }
 
+/// A table of an array: `phase.attack`, `phase[1].attack`, `phase[1].attack[0]`.
+struct Element<'a> {
+    header: &'a str,
+    array: String,
+    section: String,
+}
+
+/// A header with the numbers of the tables that it lies in: of each array that is the last.
+fn numbered(header: &str, arrays: &[Element<'_>]) -> String {
+    let around = arrays.iter().filter_map(|element| {
+        let rest = header.strip_prefix(element.header).filter(|rest| rest.starts_with('.'))?;
+        Some((element.header.len(), format!("{}{rest}", element.section)))
+    });
+    // Of the nearest.
+    around.max_by_key(|(len, _)| *len).map_or_else(|| header.to_owned(), |(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const TEXT: &str = "version = 1\n[gatekeeper]\nidle_s = 0\n[[gatekeeper.program]]\nnumber = 9\n\
-        [[gatekeeper.program]]\nnumber = 10\nfile = \"b\"\n[grantor.policy]\nparameters = { rate = 1 }\n";
+        [[gatekeeper.program]]\nnumber = 10\nfile = \"b\"\n[grantor.policy]\nparameters = { rate = 1 }\n\
+        [[phase]]\nseconds = 1\n[[phase.attack]]\npps = 1\n[[phase.attack]]\npps = 2\n\
+        [[phase]]\nseconds = 2\nattack = [{ pps = 3 }]\n[phase.change]\npolicy = \"c\"\n";
 
     #[test]
     fn a_key_has_the_line_on_which_it_stands() {
@@ -190,6 +210,14 @@ mod tests {
             ("gatekeeper.program[1].file", Some(8)),
             ("grantor.policy.steps", Some(9)),
             ("grantor.policy.parameters.rate", Some(10)),
+            ("phase[0].seconds", Some(12)),
+            ("phase[0].newcomers", Some(11)),
+            ("phase[0].attack[1].pps", Some(16)),
+            ("phase[0].attack[1].count", Some(15)),
+            ("phase[1].seconds", Some(18)),
+            ("phase[1].attack[0].pps", Some(19)),
+            ("phase[1].change.policy", Some(21)),
+            ("phase[2].seconds", None),
             ("memory.frames", None),
             ("", None),
         ] {

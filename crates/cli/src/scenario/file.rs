@@ -404,9 +404,8 @@ impl Read {
         if own.phase.is_empty() {
             return Err("phase: there is none: give [[phase]]".into());
         }
-        own.phase
-            .iter()
-            .try_for_each(|phase| self.phase(phase).map_err(|what| format!("phase {:?}: {what}", phase.name)))
+        let mut phases = own.phase.iter().enumerate();
+        phases.try_for_each(|(n, phase)| self.phase(phase).map_err(|what| format!("phase[{n}].{what}")))
     }
 
     /// Whether a file that is named there comes into the folder.
@@ -418,6 +417,7 @@ impl Read {
         }
     }
 
+    /// What is wrong with a phase, by its key there.
     fn phase(&self, phase: &Phase) -> Result<(), String> {
         if !(0.5..=3600.0).contains(&phase.seconds) {
             return Err(format!("seconds = {}: give 0.5 to 3600", number(phase.seconds)));
@@ -434,29 +434,31 @@ impl Read {
         if !phase.attack.is_empty() && self.scenario.network.port != "af_xdp" {
             return Err("attack: needs network.port = \"af_xdp\"".into());
         }
-        for attack in &phase.attack {
-            if attack.count.is_some_and(|count| !count.is_power_of_two()) {
-                return Err("attack.count: give a power of two".into());
-            }
-            if let (Some(count), Some(net)) = (attack.count, attack.sources)
-                && u128::from(count - 1) > net.varying()
-            {
-                return Err(format!("attack.count = {count}: {net} has fewer addresses"));
-            }
-            if attack.sources.is_some() == attack.is_forgery() {
-                return Err(
-                    "attack.sources: needed for udp and syn, and no others: the prefix of the sources".into(),
-                );
-            }
-            if attack.v6 && !attack.is_forgery() {
-                return Err("attack.v6: of forgeries only: others are of their sources' family".into());
-            }
-        }
-        Ok(())
+        let mut attacks = phase.attack.iter().enumerate();
+        attacks.try_for_each(|(n, attack)| attack.validate().map_err(|what| format!("attack[{n}].{what}")))
     }
 }
 
 impl Attack {
+    /// What is wrong with it, by its key there.
+    fn validate(&self) -> Result<(), String> {
+        if self.count.is_some_and(|count| !count.is_power_of_two()) {
+            return Err("count: give a power of two".into());
+        }
+        if let (Some(count), Some(net)) = (self.count, self.sources)
+            && u128::from(count - 1) > net.varying()
+        {
+            return Err(format!("count = {count}: {net} has fewer addresses"));
+        }
+        if self.sources.is_some() == self.is_forgery() {
+            return Err("sources: needed for udp and syn, and no others: the prefix of the sources".into());
+        }
+        if self.v6 && !self.is_forgery() {
+            return Err("v6: of forgeries only: others are of their sources' family".into());
+        }
+        Ok(())
+    }
+
     pub(super) fn is_forgery(&self) -> bool {
         matches!(self.shape, Shape::Forgery | Shape::ForgeryBehind)
     }
@@ -495,5 +497,37 @@ mod tests {
             assert!(is_scenario(&text), "{text}");
         }
         assert!(!is_scenario("role = \"router\"\n[[phase]]\n") && !is_scenario("version = 1\n"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_phase_is_told_where_it_stands() {
+        let cpu = tidemill_graph::allowed_cpus().first().copied().unwrap_or(0);
+        let good = format!(
+            "{GOOD}[[phase]]\nname = \"b\"\nseconds = 2\nnewcomers = 3\n\
+             [[phase.attack]]\nshape = \"forgery\"\npps = 8\n\
+             [cpus]\ngatekeeper = {cpu}\ngrantor = {cpu}\nattack = {cpu}\nothers = {cpu}\n"
+        );
+        let said = |text: &str| {
+            let Sections { gatekeeper, grantor } = parse("s", text).unwrap();
+            let read =
+                Read { scenario: parse("s", text).unwrap(), gatekeeper, grantor, base: PathBuf::new() };
+            read.validate().err().map(|what| check::located("s", text, &what))
+        };
+        assert_eq!(said(&good), None);
+        let (none, power) = ("change = { policy = \"none.lua\" }", "give a power of two");
+        for (from, to, wanted) in [
+            ("seconds = 1\n", "seconds = 0.1\n", "s:6: phase[0].seconds = 0.1: give 0.5 to 3600"),
+            ("seconds = 2\n", "seconds = 4e3\n", "s:10: phase[1].seconds = 4000: give 0.5 to 3600"),
+            ("newcomers = 3", "newcomers = 1001", "s:11: phase[1].newcomers = 1001: give at most 1000"),
+            ("newcomers = 3", "request_s = -1", "s:11: phase[1].request_s = -1: give a number, 0 or more"),
+            ("newcomers = 3", none, "s:11: phase[1].change.policy = \"none.lua\": it is none of `files`"),
+            ("pps = 7 }", "pps = 7, count = 3 }", &format!("s:7: phase[0].attack[0].count: {power}")),
+            ("pps = 8", "count = 3\npps = 8", &format!("s:14: phase[1].attack[0].count: {power}")),
+            ("\"forgery\"\n", "\"udp\"\n", "s:12: phase[1].attack[0].sources: needed for udp and syn"),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let what = said(&good.replacen(from, to, 1)).unwrap();
+            assert!(what.starts_with(wanted), "{what}");
+        }
     }
 }
