@@ -777,17 +777,11 @@ fn show<A: Paired<W>, const W: usize>(
     choices: &Choices<A>,
     revoked: &Revocations<A>,
     spread: u64,
-    (source, destination): (A, A),
+    flow: (A, A),
     state: &FlowState,
     now_ns: u64,
 ) -> Shown {
-    let stands = || match choices.get(state.note().into()) {
-        Choice::Grantors(buckets) => {
-            let grantor = Gate::<A, W>::grantor(spread, choices, buckets, source, destination);
-            revoked.stands(grantor, destination, state.rank())
-        }
-        Choice::Route | Choice::Drop => true,
-    };
+    let stands = || Gate::<A, W>::stands(spread, choices, revoked, state, flow, state.note().into());
     if state.over(now_ns) || stands() { state.show(now_ns) } else { Shown::Revoked }
 }
 

@@ -522,8 +522,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         packet: &Seen<A>,
         number: u32,
     ) -> bool {
-        let grantor = self.decides(choices, number, packet.source, packet.destination);
-        if self.revoked.stands(grantor, packet.destination, state.rank()) {
+        let flow = (packet.source, packet.destination);
+        if Self::stands(self.spread, choices, &self.revoked, state, flow, number) {
             return false;
         }
         counters.one(Counter::FlowsRevoked);
@@ -727,17 +727,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         let Gate { table, programs, revoked, spread, uses, .. } = self;
         let (now_s, idle_s) = ((now_ns / 1_000_000_000) as u32, (idle_ns / 1_000_000_000) as u32);
         let choices = rules.choices();
-        let by = |choices: &Choices<A>, key: &Key<W>, note: u16| {
-            let (source, destination) = A::of_key(key);
-            let Choice::Grantors(buckets) = choices.get(note.into()) else { return None };
-            Some(Self::grantor(*spread, choices, buckets, source, destination))
-        };
         table.sweep(buckets, |key, stamp, mut state| {
             let note = state.note();
-            let stands = || {
-                let grantor = by(choices, key, note);
-                grantor.is_none_or(|grantor| revoked.stands(grantor, A::of_key(key).1, state.rank()))
-            };
+            let stands = || Self::stands(*spread, choices, revoked, &state, A::of_key(key), note.into());
             let silent = || now_s.saturating_sub(stamp) > idle_s;
             let mut next = Swept::Stays;
             if state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands() {
