@@ -35,8 +35,9 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("tests: model {model}, golden {golden}, tshark {tshark}, {other} others")))
     }),
     ("requests wait by priority under a flood", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-gatekeeper", "--", "--show-output", "flood"], 1)?;
-        Ok(Outcome::Pass(format!("{passed} tests: tidemill-gatekeeper flood")))
+        let of = |test, least| machine.tests(&["-p", "tidemill-gatekeeper", "--test", test], least);
+        let (solicitor, patience) = (of("solicitor", 2)?, of("patience", 1)?);
+        Ok(Outcome::Pass(format!("tests: solicitor {solicitor}, patience {patience}")))
     }),
     ("requests by priority in simulated floods (figure)", flood),
     // What must exist besides.
