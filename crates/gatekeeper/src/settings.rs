@@ -180,6 +180,12 @@ pub(crate) fn remarks(section: &GatekeeperSection, decisions: DecisionFormat) ->
                 .into(),
         );
     }
+    if asks && section.bandwidth.is_none() {
+        remarks.push(format!(
+            "gatekeeper.bandwidth: there is none, so requests may take {} % of 10 Gbps, whatever the way to the Grantors takes: give it (of several links the narrowest one's)",
+            section.request_percent
+        ));
+    }
     if section.policy.is_empty() {
         let fate = match section.default {
             DefaultAction::Route => "routed",
@@ -234,7 +240,8 @@ pub(crate) fn default_action(section: &GatekeeperSection) -> Action {
 
 /// Bits per second of the way to the Grantors.
 pub(crate) fn bits_per_s(section: &GatekeeperSection) -> Result<u64, GateError> {
-    section.bandwidth.bits_per_s().map_err(|what| GateError::config("bandwidth", what))
+    let Some(bandwidth) = &section.bandwidth else { return Ok(10_000_000_000) };
+    bandwidth.bits_per_s().map_err(|what| GateError::config("bandwidth", what))
 }
 
 /// Our addresses, of both families: packets to these are never judged.
@@ -250,8 +257,9 @@ mod tests {
 
     #[test]
     fn what_has_no_effect_is_said() {
-        let policy =
+        let asks =
             "policy = [{ prefix = \"10.0.0.0/8\", action = \"grantor\", grantors = [\"11.0.0.1\"] }]\n";
+        let policy = &format!("bandwidth = 1000000000\n{asks}");
         let keys = format!("keys = [\"1 {}\"]\n", "ab".repeat(32));
         let said = |text: String| {
             let section: GatekeeperSection = toml::from_str(&text).unwrap();
@@ -271,7 +279,14 @@ mod tests {
             said(format!("decisions = \"none\"\nkey_file = \"k\"\n{policy}")),
             ["gatekeeper.key_file has no effect: decisions = \"none\" takes none that come"]
         );
-        assert!(said(policy.into())[0].starts_with("gatekeeper.decisions: there are no keys, so "));
+        // What requests may take: given as what it is without a word, it is given.
+        assert_eq!(said(format!("decisions = \"none\"\nbandwidth = \"10 Gbps\"\n{asks}")), [""; 0]);
+        let unsaid = said(format!("decisions = \"none\"\n{asks}"));
+        assert!(
+            unsaid[0].starts_with("gatekeeper.bandwidth: there is none, so requests may take 5 % of 10 Gbps")
+        );
+        assert_eq!(unsaid.len(), 1);
+        assert!(said(policy.clone())[0].starts_with("gatekeeper.decisions: there are no keys, so "));
         assert!(
             said(String::new())[0]
                 .ends_with("all that comes from the front is routed (add [[gatekeeper.policy]])")
