@@ -248,7 +248,8 @@ impl GatekeeperControl {
 
     /// What the configuration says without effect, or leaves out: a line each, key first.
     pub fn remarks(&self) -> Vec<String> {
-        settings::remarks(&self.section, self.settings().decisions)
+        let settings = self.settings();
+        settings::remarks(&self.section, settings.decisions, settings.kernels.as_deref())
     }
 
     /// The configuration that holds.

@@ -17,6 +17,8 @@ pub struct Settings {
     pub source6: u128,
     /// The numbers of the interfaces that have these addresses.
     pub behind: [u16; 2],
+    /// An interface at the back that is the kernel's, by its name: what routers behind it say of our packets, the kernel gets.
+    pub kernels: Option<String>,
     /// After how long a silent flow is forgotten.
     pub idle_ns: u64,
     /// Which decisions to obey.
@@ -99,12 +101,13 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
         let has = |(interface, front): (&tidemill_ip::Interface, &bool)| !*front && interface.has(source);
         interfaces.iter().zip(&front).position(has).unwrap_or(0) as u16
     });
+    let kernels =
+        back().find(|interface| interface.owner == Owner::Kernel).map(|interface| interface.name.clone());
     if decisions != DecisionFormat::None
-        && let Some(kernels) = back().find(|interface| interface.owner == Owner::Kernel)
+        && let Some(name) = &kernels
     {
         let what = format!(
-            "interface {:?} is the kernel's, which would get the decisions: give it owner = \"us\", or set \"none\"",
-            kernels.name
+            "interface {name:?} is the kernel's, which would get the decisions: give it owner = \"us\", or set \"none\""
         );
         return Err(GateError::config("decisions", what));
     }
@@ -113,6 +116,7 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
         source4,
         source6,
         behind,
+        kernels,
         idle_ns: u64::from(section.idle_s) * 1_000_000_000,
         decisions,
         probe_ns: match decisions {
@@ -153,7 +157,11 @@ fn decisions(section: &GatekeeperSection) -> Result<DecisionFormat, GateError> {
 }
 
 /// What is said without effect, or left out though it is probably wanted.
-pub(crate) fn remarks(section: &GatekeeperSection, decisions: DecisionFormat) -> Vec<String> {
+pub(crate) fn remarks(
+    section: &GatekeeperSection,
+    decisions: DecisionFormat,
+    kernels: Option<&str>,
+) -> Vec<String> {
     let mut remarks = Vec::new();
     let usual = GatekeeperSection::default();
     if decisions != DecisionFormat::Authenticated {
@@ -184,6 +192,11 @@ pub(crate) fn remarks(section: &GatekeeperSection, decisions: DecisionFormat) ->
         remarks.push(format!(
             "gatekeeper.bandwidth: there is none, so requests may take {} % of 10 Gbps, whatever the way to the Grantors takes: give it (of several links the narrowest one's)",
             section.request_percent
+        ));
+    }
+    if let Some(name) = kernels.filter(|_| asks) {
+        remarks.push(format!(
+            "interface.owner: {name:?} is the kernel's, which gets what routers on the way to the Grantors say of packets that are too long, so nobody heeds it: give owner = \"us\", or an mtu that the whole way takes"
         ));
     }
     if section.policy.is_empty() {
@@ -254,6 +267,7 @@ pub(crate) fn own(interfaces: &Interfaces) -> (Vec<u32>, Vec<u128>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_ip::Interface;
 
     #[test]
     fn what_has_no_effect_is_said() {
@@ -263,7 +277,7 @@ mod tests {
         let keys = format!("keys = [\"1 {}\"]\n", "ab".repeat(32));
         let said = |text: String| {
             let section: GatekeeperSection = toml::from_str(&text).unwrap();
-            remarks(&section, decisions(&section).unwrap())
+            remarks(&section, decisions(&section).unwrap(), None)
         };
         assert_eq!(said(format!("{keys}clock_s = 3\nprobes = {{ fall = 9 }}\n{policy}")), [""; 0]);
         assert_eq!(said(format!("decisions = \"none\"\n{policy}")), [""; 0]);
@@ -292,5 +306,27 @@ mod tests {
                 .ends_with("all that comes from the front is routed (add [[gatekeeper.policy]])")
         );
         assert!(said(format!("{keys}default = \"drop\"\n"))[0].contains("is dropped"));
+    }
+
+    #[test]
+    fn a_back_that_hears_of_no_narrow_link_is_said() {
+        let mut back = Interface::of_port(1, "back");
+        back.owner = Owner::Kernel;
+        let interfaces = Interfaces::new(vec![Interface::of_port(0, "front"), back], 2);
+        let text = "decisions = \"none\"\nbandwidth = \"1 Gbps\"\n\
+            policy = [{ prefix = \"10.0.0.0/8\", action = \"grantor\", grantors = [\"11.0.0.1\"] }]\n";
+        let said = |text: &str| {
+            let section: GatekeeperSection = toml::from_str(text).unwrap();
+            let found = settings(&section, &interfaces).unwrap();
+            remarks(&section, found.decisions, found.kernels.as_deref())
+        };
+        let lines = said(text);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("interface.owner: \"back\" is the kernel's"), "{lines:?}");
+        // Where nobody is asked, nothing is sent that could be too long.
+        assert_eq!(
+            said(&text.replace("action = \"grantor\", grantors = [\"11.0.0.1\"]", "action = \"drop\"")),
+            [""; 0]
+        );
     }
 }
