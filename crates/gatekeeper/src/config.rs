@@ -27,8 +27,8 @@ pub struct GatekeeperSection {
     pub flows: usize,
     /// Seconds after which a flow that has asked and sends no more is forgotten; also after a grant or a refusal has expired. Who has waited for longer asks as a new one. 1 to 86,400.
     pub idle_s: u32,
-    /// The bandwidth of the way to the Grantors: `"10 Gbps"`, `"500 Mbps"`, or bits per second.
-    pub bandwidth: Bandwidth,
+    /// The bandwidth of the way to the Grantors: `"10 Gbps"`, `"500 Mbps"`, or bits per second. One budget for all links at the back: of several give the narrowest one's. Default: 10 Gbps, whatever the links are.
+    pub bandwidth: Option<Bandwidth>,
     /// How much of `bandwidth` requests may use, in percent; 1 to 100.
     pub request_percent: u8,
     /// Requests that each worker keeps waiting at most; 1 to 65,536. Each occupies a frame.
@@ -102,7 +102,7 @@ impl Default for GatekeeperSection {
             spread: 0,
             flows: 1 << 20,
             idle_s: 60,
-            bandwidth: Bandwidth::Text("10 Gbps".into()),
+            bandwidth: None,
             request_percent: 5,
             request_queue: 1024,
             decisions: None,

@@ -248,7 +248,8 @@ impl GatekeeperControl {
 
     /// What the configuration says without effect, or leaves out: a line each, key first.
     pub fn remarks(&self) -> Vec<String> {
-        settings::remarks(&self.section, self.settings().decisions)
+        let settings = self.settings();
+        settings::remarks(&self.section, settings.decisions, settings.kernels.as_deref())
     }
 
     /// The configuration that holds.
@@ -777,17 +778,11 @@ fn show<A: Paired<W>, const W: usize>(
     choices: &Choices<A>,
     revoked: &Revocations<A>,
     spread: u64,
-    (source, destination): (A, A),
+    flow: (A, A),
     state: &FlowState,
     now_ns: u64,
 ) -> Shown {
-    let stands = || match choices.get(state.note().into()) {
-        Choice::Grantors(buckets) => {
-            let grantor = Gate::<A, W>::grantor(spread, choices, buckets, source, destination);
-            revoked.stands(grantor, destination, state.rank())
-        }
-        Choice::Route | Choice::Drop => true,
-    };
+    let stands = || Gate::<A, W>::stands(spread, choices, revoked, state, flow, state.note().into());
     if state.over(now_ns) || stands() { state.show(now_ns) } else { Shown::Revoked }
 }
 

@@ -522,8 +522,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         packet: &Seen<A>,
         number: u32,
     ) -> bool {
-        let grantor = self.decides(choices, number, packet.source, packet.destination);
-        if self.revoked.stands(grantor, packet.destination, state.rank()) {
+        let flow = (packet.source, packet.destination);
+        if Self::stands(self.spread, choices, &self.revoked, state, flow, number) {
             return false;
         }
         counters.one(Counter::FlowsRevoked);
@@ -568,19 +568,21 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             return Applied::Unknown;
         };
         let strays = Self::strays(self.spread, at.1, at.0, flow, grantor);
-        match self.accept(now_ns, flow.1, verdict, by) {
+        let own = self.table.state(slot).installed();
+        match self.accept(now_ns, flow.1, verdict, by, own) {
             Ok(accepted) => self.take(now_ns, (at.0, strays), (slot, &key), accepted),
             Err(applied) => applied,
         }
     }
 
-    /// Whether a decision counts and can be done, of whatever flow; then its program has a place.
+    /// Whether a decision counts and can be done; then its program has a place: that of the flow's `own`, if it has one, which then has none any more.
     fn accept(
         &mut self,
         now_ns: u64,
         destination: A,
         verdict: &Verdict,
         by: Option<By>,
+        own: Option<Installed>,
     ) -> Result<Accepted, Applied> {
         let rank = match by {
             Some(By { grantor, version }) => {
@@ -599,7 +601,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             return Ok(Accepted { rank, verdict: *verdict, program: None, applied: Applied::Done });
         };
         let (verdict, applied) = (Verdict::Declined { expire_s }, Applied::NotTaken);
-        match self.programs.install(now_ns, expire_s, program, cookie) {
+        match self.programs.install(now_ns, expire_s, program, cookie, own) {
             Ok(program) => {
                 let program = Some((program, expire_s));
                 Ok(Accepted { rank, verdict, program, applied: Applied::Done })
@@ -624,7 +626,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             Some((program, expire_s)) => state.install(now_ns, expire_s, program),
             None => state.decide(now_ns, &accepted.verdict),
         }
-        if let Some(before) = before {
+        // A program that comes has the place of the one before.
+        if let Some(before) = before.filter(|_| accepted.program.is_none()) {
             self.programs.release(before);
         }
         state.set_rank(accepted.rank);
@@ -652,12 +655,13 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         by: Option<By>,
     ) -> Applied {
         let strays = Self::strays(self.spread, at.1, at.0, flow, grantor);
-        let accepted = match self.accept(now_ns, flow.1, verdict, by) {
+        let key = A::key(flow.0, flow.1);
+        let hash = self.table.hasher().hash(&key);
+        let own = self.table.find(hash, &key).and_then(|slot| self.table.state(slot).installed());
+        let accepted = match self.accept(now_ns, flow.1, verdict, by, own) {
             Ok(accepted) => accepted,
             Err(applied) => return applied,
         };
-        let key = A::key(flow.0, flow.1);
-        let hash = self.table.hasher().hash(&key);
         let now_s = (now_ns / 1_000_000_000) as u32;
         let mut outcome = [Outcome::Full];
         if accepted.refuses() {
@@ -723,17 +727,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         let Gate { table, programs, revoked, spread, uses, .. } = self;
         let (now_s, idle_s) = ((now_ns / 1_000_000_000) as u32, (idle_ns / 1_000_000_000) as u32);
         let choices = rules.choices();
-        let by = |choices: &Choices<A>, key: &Key<W>, note: u16| {
-            let (source, destination) = A::of_key(key);
-            let Choice::Grantors(buckets) = choices.get(note.into()) else { return None };
-            Some(Self::grantor(*spread, choices, buckets, source, destination))
-        };
         table.sweep(buckets, |key, stamp, mut state| {
             let note = state.note();
-            let stands = || {
-                let grantor = by(choices, key, note);
-                grantor.is_none_or(|grantor| revoked.stands(grantor, A::of_key(key).1, state.rank()))
-            };
+            let stands = || Self::stands(*spread, choices, revoked, &state, A::of_key(key), note.into());
             let silent = || now_s.saturating_sub(stamp) > idle_s;
             let mut next = Swept::Stays;
             if state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands() {

@@ -143,6 +143,11 @@ impl<A: Copy> Choices<A> {
         })
     }
 
+    /// Whether this is so of every Grantor that a policy with this number names.
+    pub fn all_named(&self, number: u32, is_so: impl Fn(u16) -> bool) -> bool {
+        self.named.get(number as usize).is_none_or(|named| named.iter().copied().all(is_so))
+    }
+
     /// Whether a policy has named this Grantor since the start. One that none names any more may still be another Gatekeeper's.
     #[inline]
     pub fn is_grantor(&self, address: A) -> bool

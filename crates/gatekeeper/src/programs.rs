@@ -109,13 +109,14 @@ impl Programs {
         self.cookies.len() - self.free.len()
     }
 
-    /// Lets a program take a decision's cookie.
+    /// Lets a program take a decision's cookie: in the place of the flow's own program, if it has one, which then is over.
     pub(crate) fn install(
         &mut self,
         now_ns: u64,
         expire_s: u32,
         number: u8,
         brought: &Brought,
+        own: Option<Installed>,
     ) -> Result<Installed, Refused> {
         let program = self.catalog.0[usize::from(number)].as_ref().ok_or(Refused::Unsupported)?;
         let mut cookie = Cookie(*brought.padded());
@@ -123,7 +124,7 @@ impl Programs {
         if !program.init(&Context::decision(now_ns, expires_ns, brought.bytes().len()), &mut cookie) {
             return Err(Refused::NotTaken);
         }
-        let place = match self.free.pop() {
+        let place = match own.map(|own| own.cookie).or_else(|| self.free.pop()) {
             Some(place) => {
                 self.cookies[place as usize] = cookie;
                 place

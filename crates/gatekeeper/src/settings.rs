@@ -17,6 +17,8 @@ pub struct Settings {
     pub source6: u128,
     /// The numbers of the interfaces that have these addresses.
     pub behind: [u16; 2],
+    /// An interface at the back that is the kernel's, by its name: what routers behind it say of our packets, the kernel gets.
+    pub kernels: Option<String>,
     /// After how long a silent flow is forgotten.
     pub idle_ns: u64,
     /// Which decisions to obey.
@@ -99,12 +101,13 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
         let has = |(interface, front): (&tidemill_ip::Interface, &bool)| !*front && interface.has(source);
         interfaces.iter().zip(&front).position(has).unwrap_or(0) as u16
     });
+    let kernels =
+        back().find(|interface| interface.owner == Owner::Kernel).map(|interface| interface.name.clone());
     if decisions != DecisionFormat::None
-        && let Some(kernels) = back().find(|interface| interface.owner == Owner::Kernel)
+        && let Some(name) = &kernels
     {
         let what = format!(
-            "interface {:?} is the kernel's, which would get the decisions: give it owner = \"us\", or set \"none\"",
-            kernels.name
+            "interface {name:?} is the kernel's, which would get the decisions: give it owner = \"us\", or set \"none\""
         );
         return Err(GateError::config("decisions", what));
     }
@@ -113,6 +116,7 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
         source4,
         source6,
         behind,
+        kernels,
         idle_ns: u64::from(section.idle_s) * 1_000_000_000,
         decisions,
         probe_ns: match decisions {
@@ -153,7 +157,11 @@ fn decisions(section: &GatekeeperSection) -> Result<DecisionFormat, GateError> {
 }
 
 /// What is said without effect, or left out though it is probably wanted.
-pub(crate) fn remarks(section: &GatekeeperSection, decisions: DecisionFormat) -> Vec<String> {
+pub(crate) fn remarks(
+    section: &GatekeeperSection,
+    decisions: DecisionFormat,
+    kernels: Option<&str>,
+) -> Vec<String> {
     let mut remarks = Vec::new();
     let usual = GatekeeperSection::default();
     if decisions != DecisionFormat::Authenticated {
@@ -179,6 +187,17 @@ pub(crate) fn remarks(section: &GatekeeperSection, decisions: DecisionFormat) ->
             "gatekeeper.decisions: there are no keys, so Grantors are asked and not heard, and only an operator decides: give key_file"
                 .into(),
         );
+    }
+    if asks && section.bandwidth.is_none() {
+        remarks.push(format!(
+            "gatekeeper.bandwidth: there is none, so requests may take {} % of 10 Gbps, whatever the way to the Grantors takes: give it (of several links the narrowest one's)",
+            section.request_percent
+        ));
+    }
+    if let Some(name) = kernels.filter(|_| asks) {
+        remarks.push(format!(
+            "interface.owner: {name:?} is the kernel's, which gets what routers on the way to the Grantors say of packets that are too long, so nobody heeds it: give owner = \"us\", or an mtu that the whole way takes"
+        ));
     }
     if section.policy.is_empty() {
         let fate = match section.default {
@@ -234,7 +253,8 @@ pub(crate) fn default_action(section: &GatekeeperSection) -> Action {
 
 /// Bits per second of the way to the Grantors.
 pub(crate) fn bits_per_s(section: &GatekeeperSection) -> Result<u64, GateError> {
-    section.bandwidth.bits_per_s().map_err(|what| GateError::config("bandwidth", what))
+    let Some(bandwidth) = &section.bandwidth else { return Ok(10_000_000_000) };
+    bandwidth.bits_per_s().map_err(|what| GateError::config("bandwidth", what))
 }
 
 /// Our addresses, of both families: packets to these are never judged.
@@ -247,15 +267,17 @@ pub(crate) fn own(interfaces: &Interfaces) -> (Vec<u32>, Vec<u128>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_ip::Interface;
 
     #[test]
     fn what_has_no_effect_is_said() {
-        let policy =
+        let asks =
             "policy = [{ prefix = \"10.0.0.0/8\", action = \"grantor\", grantors = [\"11.0.0.1\"] }]\n";
+        let policy = &format!("bandwidth = 1000000000\n{asks}");
         let keys = format!("keys = [\"1 {}\"]\n", "ab".repeat(32));
         let said = |text: String| {
             let section: GatekeeperSection = toml::from_str(&text).unwrap();
-            remarks(&section, decisions(&section).unwrap())
+            remarks(&section, decisions(&section).unwrap(), None)
         };
         assert_eq!(said(format!("{keys}clock_s = 3\nprobes = {{ fall = 9 }}\n{policy}")), [""; 0]);
         assert_eq!(said(format!("decisions = \"none\"\n{policy}")), [""; 0]);
@@ -271,11 +293,40 @@ mod tests {
             said(format!("decisions = \"none\"\nkey_file = \"k\"\n{policy}")),
             ["gatekeeper.key_file has no effect: decisions = \"none\" takes none that come"]
         );
-        assert!(said(policy.into())[0].starts_with("gatekeeper.decisions: there are no keys, so "));
+        // What requests may take: given as what it is without a word, it is given.
+        assert_eq!(said(format!("decisions = \"none\"\nbandwidth = \"10 Gbps\"\n{asks}")), [""; 0]);
+        let unsaid = said(format!("decisions = \"none\"\n{asks}"));
+        assert!(
+            unsaid[0].starts_with("gatekeeper.bandwidth: there is none, so requests may take 5 % of 10 Gbps")
+        );
+        assert_eq!(unsaid.len(), 1);
+        assert!(said(policy.clone())[0].starts_with("gatekeeper.decisions: there are no keys, so "));
         assert!(
             said(String::new())[0]
                 .ends_with("all that comes from the front is routed (add [[gatekeeper.policy]])")
         );
         assert!(said(format!("{keys}default = \"drop\"\n"))[0].contains("is dropped"));
+    }
+
+    #[test]
+    fn a_back_that_hears_of_no_narrow_link_is_said() {
+        let mut back = Interface::of_port(1, "back");
+        back.owner = Owner::Kernel;
+        let interfaces = Interfaces::new(vec![Interface::of_port(0, "front"), back], 2);
+        let text = "decisions = \"none\"\nbandwidth = \"1 Gbps\"\n\
+            policy = [{ prefix = \"10.0.0.0/8\", action = \"grantor\", grantors = [\"11.0.0.1\"] }]\n";
+        let said = |text: &str| {
+            let section: GatekeeperSection = toml::from_str(text).unwrap();
+            let found = settings(&section, &interfaces).unwrap();
+            remarks(&section, found.decisions, found.kernels.as_deref())
+        };
+        let lines = said(text);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("interface.owner: \"back\" is the kernel's"), "{lines:?}");
+        // Where nobody is asked, nothing is sent that could be too long.
+        assert_eq!(
+            said(&text.replace("action = \"grantor\", grantors = [\"11.0.0.1\"]", "action = \"drop\"")),
+            [""; 0]
+        );
     }
 }

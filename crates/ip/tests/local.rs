@@ -218,6 +218,59 @@ fn long_pings_are_answered_in_fragments() {
     check_reply4(read4(run.only()).payload(), 500);
 }
 
+/// A packet in a packet that came in fragments, of either family: it is looked up as if it had come whole, once.
+#[test]
+fn outer_packets_in_fragments_are_looked_up_whole() {
+    for (inner, step) in [(1280, 1224), (1280, 64), (57, 56), (1700, 1448)] {
+        let body = data(inner);
+        for protocol in [Protocol::IPV4, Protocol::IPV6] {
+            let mut frames = fragments4(protocol, &body, step);
+            let count = frames.len() as u64;
+            frames.reverse();
+            let once = run(settings(), timed(frames));
+            let ledger = once.snapshot.ledger();
+            assert_eq!((once.drops(), ledger.consumed), (String::new(), count - 1));
+            let whole = once.only().to_vec();
+            // The first fragment's own header, lengths and checksum right, no fragment.
+            let mut plain = ip4(protocol, &body);
+            let mut view = ipv4::Packet::new_unchecked(&mut plain[..]);
+            view.set_fragment(false, false, 0);
+            view.fill_checksum();
+            assert_eq!(whole, frame4(&plain), "{inner} {step}");
+            // Where nobody takes it out, it comes again, and is answered as any other.
+            let again = run_one(whole);
+            let (kind, code, _, quoted) = error_of(&again);
+            assert_eq!((kind, code, again.drops()), (3, 2, "protocol-unknown=1".into()));
+            assert_eq!(quoted, plain[..quoted.len()]);
+
+            let packets = fragments6("fd09::9", "fd01::1", protocol, &body, step);
+            let frames: Vec<_> = packets.iter().map(|packet| frame6(packet)).collect();
+            let count = frames.len() as u64;
+            let once = run(settings(), timed(frames));
+            let ledger = once.snapshot.ledger();
+            assert_eq!((once.drops(), ledger.consumed), (String::new(), count - 1));
+            let whole = once.only().to_vec();
+            assert_eq!(whole, frame6(&ip6("fd09::9", "fd01::1", protocol, &body)), "{inner} {step}");
+            let again = run_one(whole);
+            assert_eq!((error_of(&again).0, again.drops()), (4, "protocol-unknown=1".into()));
+        }
+    }
+    // What no frame would hold is answered where it is, as is what no route leads back from.
+    let run1 = run(settings(), timed(fragments4(Protocol::IPV4, &data(3000), 1480)));
+    assert_eq!((error_of(&run1).0, run1.drops()), (3, "protocol-unknown=1".into()));
+    let near = fragments6("fe80::9", "fe80::1", Protocol::IPV6, &data(1280), 640);
+    let run1 = run(settings(), timed(near.iter().map(|packet| frame6(packet)).collect()));
+    assert_eq!((run1.looked_up.len(), run1.drops()), (0, "protocol-unknown=2".into()));
+    // Two fragment headers: none is taken for a whole.
+    let mut header = [0; 8];
+    let inner = FragmentRepr { next_header: Protocol::IPV6, offset: 0, more: true, ident: 3 };
+    inner.emit(&mut header).unwrap();
+    let body = [&header[..], &data(1200)].concat();
+    let twice = fragments6("fd09::9", "fd01::1", Protocol::FRAGMENT, &body, 640);
+    let run1 = run(settings(), timed(twice.iter().map(|packet| frame6(packet)).collect()));
+    assert_eq!((run1.looked_up.len(), run1.drops()), (0, "local-unhandled=2".into()));
+}
+
 #[test]
 fn link_local_pings_go_straight_back() {
     let pseudo = Pseudo::V6 { src: v6("fe80::9"), dst: v6("fe80::1") };

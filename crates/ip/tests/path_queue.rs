@@ -32,6 +32,8 @@ impl Sample {
         frame[12] = 8;
         frame[14] = 0x45;
         frame[15] = self.dscp << 2;
+        // Requests are IP in IP.
+        frame[23] = if self.dscp >= 3 { 4 } else { 17 };
         frame[30..34].copy_from_slice(&[10, 0, 0, self.flow]);
         frame[34..38].copy_from_slice(&self.number.to_be_bytes());
         frame
@@ -370,9 +372,10 @@ fn an_idle_link_is_passed_at_once() {
 /// What is known by other things than its DSCP, and where the header is.
 #[test]
 fn frames_fall_into_classes() {
-    let v4 = |dscp: u8| {
+    let v4 = |dscp: u8, protocol: u8| {
         let mut frame = vec![0; 60];
         frame[12..16].copy_from_slice(&[8, 0, 0x45, dscp << 2 | 1]);
+        frame[23] = protocol;
         frame
     };
     let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();
@@ -388,22 +391,36 @@ fn frames_fall_into_classes() {
     let mut lldp = arp.clone();
     lldp[12..14].copy_from_slice(&[0x88, 0xcc]);
     let operational = [
-        v4(0),
-        tagged(&v4(0)),
+        v4(0, 6),
+        v4(0, 4),
+        tagged(&v4(0, 6)),
+        // What else has a request's code point: voice, routing protocols, ICMP errors, decisions; another family in an outer packet.
+        v4(46, 17),
+        v4(48, 1),
+        v4(48, 89),
+        tagged(&v4(41, 17)),
+        v4(41, 41),
+        // Our ICMPv6 errors have none; they are of the class of our ICMPv4 ones.
+        v6(0, 58, 64, 3),
+        v6(46, 17, 9, 135),
+        v6(48, 58, 255, 128),
+        v6(41, 44, 64, 17),
+        v6(41, 4, 64, 0),
         v6(0, 6, 64, 0),
         v6(48, 58, 255, 135),
         v6(1, 58, 255, 133),
         arp,
         lldp,
-        v4(9)[..20].into(),
+        v4(9, 4)[..20].into(),
     ];
-    let granted = [v4(1), v4(2), tagged(&v4(2)), v6(1, 41, 255, 0), v6(2, 58, 64, 135)];
+    let granted = [v4(1, 4), v4(2, 4), tagged(&v4(2, 6)), v6(1, 41, 255, 0), v6(2, 58, 64, 135)];
     let requests = [
-        (3, v4(3)),
-        (63, v4(63)),
-        (41, tagged(&v4(41))),
-        (46, v6(46, 17, 9, 135)),
-        (48, v6(48, 58, 255, 128)),
+        (3, v4(3, 4)),
+        (63, v4(63, 4)),
+        (41, tagged(&v4(41, 4))),
+        (46, v6(46, 41, 9, 0)),
+        // A fragment of one, the first or a later one.
+        (48, v6(48, 44, 255, 41)),
     ];
     let all = operational.iter().chain(&granted).chain(requests.iter().map(|(_, frame)| frame)).cloned();
     let run = run(&options(1_000_000_000), 1, vec![(START, all.collect())]);

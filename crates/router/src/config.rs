@@ -166,8 +166,8 @@ impl Default for KernelSection {
     }
 }
 
-/// The queue in front of a port: what leaves there is told apart by DSCP (0 and what is not IP: operational; 1, 2: granted; 3
-/// to 63: requests), and each class has its share of the link.
+/// The queue in front of a port: what leaves there is told apart by DSCP (1, 2: granted; 3 to 63 on IP in IP: requests; all else:
+/// operational), and each class has its share of the link.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueueConfig {

@@ -196,7 +196,7 @@ pub(crate) fn section(how: u8) -> GatekeeperSection {
         flows: if how & 2 == 0 { 100 } else { 2 },
         idle_s: 5,
         program_flows: 4,
-        bandwidth: Bandwidth::Text("10 Mbps".into()),
+        bandwidth: Some(Bandwidth::Text("10 Mbps".into())),
         request_queue: 8,
         decisions: Some(match is_authenticated {
             true => DecisionFormat::Authenticated,

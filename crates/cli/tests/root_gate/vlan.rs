@@ -23,6 +23,25 @@ fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &vlan.to_be_bytes(), &frame[12..]].concat()
 }
 
+/// What an outer header has to say besides its code point, here where the packet has left by a port: no node behind the tunnel has changed it.
+fn outer_is_as_the_wire_wants_it(ip: &[u8], v6: bool) {
+    let net = [0xfd, 0, 0, 8];
+    let host = |last: u8| [&net[..], &[0; 11], &[last]].concat();
+    if v6 {
+        // Hop limit 255, the whole of it, no congestion, from us to the Grantor.
+        let len = u16::from_be_bytes([ip[4], ip[5]]);
+        assert_eq!((ip[7], usize::from(len), ip[1] >> 4 & 3), (255, ip.len() - 40, 0));
+        assert_eq!(ip[8..40], [host(1), host(2)].concat());
+        assert_ne!([ip[1] & 15, ip[2], ip[3]], [0; 3], "a flow label");
+        return;
+    }
+    // No options, the whole of it; identification 0, "don't fragment", offset 0, TTL 64; from us to the Grantor.
+    let len = u16::from_be_bytes([ip[2], ip[3]]);
+    assert_eq!((ip[0], ip[1] & 3, usize::from(len)), (0x45, 0, ip.len()));
+    assert_eq!(ip[4..9], [0, 0, 0x40, 0, 64]);
+    assert_eq!(ip[12..20], [10, 8, 0, 1, 10, 8, 0, 2]);
+}
+
 /// The outer code point of the next packet that comes to the Grantor in an outer one, and the tag that it comes with.
 fn comes(grantor: &Raw, v6: bool) -> Option<(Option<u16>, u8, Vec<u8>)> {
     let frames = std::iter::from_fn(|| grantor.receive(Duration::from_secs(2)));
@@ -35,6 +54,7 @@ fn comes(grantor: &Raw, v6: bool) -> Option<(Option<u16>, u8, Vec<u8>)> {
         };
         verify_checksums(&bytes).unwrap();
         assert_eq!(bytes[..12], [GRANTOR, BACK].concat());
+        outer_is_as_the_wire_wants_it(ip, v6);
         Some((vlan, outer.0, ip[outer.1..].to_vec()))
     })
 }

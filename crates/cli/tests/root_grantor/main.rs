@@ -130,6 +130,34 @@ fn a_client_is_granted_and_its_transfer_arrives_while_another_stays_out() {
     assert!(said["grantor"]["granted"].as_u64() > Some(3000), "{said}");
 }
 
+/// A link whose MTU leaves less than 1,280 bytes for what is in an outer packet: the Gatekeeper cuts the outer ones of IPv6, and the Grantor puts them together, those that ask as those
+/// that were granted. The sender need not know of it.
+#[test]
+fn the_least_mtu_of_ipv6_is_enough() {
+    let Some(_turn) = turn("the_least_mtu_of_ipv6_is_enough") else { return };
+    let mut lab = Lab::start(1);
+    lab.first.middle.run("ip link set tm-lan mtu 1280");
+    lab.behind.run("ip link set tm-up mtu 1280");
+    let wire = Raw::open(&lab.behind, "tm-up");
+    // 1,280 bytes with both headers. Longer than the link takes it is sent until the new MTU is known, and does not arrive.
+    let ping = |count| format!("ping -M do -s 1232 -c {count} -i 0.2 -W 2 {}", SERVER[1]);
+    assert!((0..10).any(|_| lab.first.client.attempt(&ping(1)).0), "no ping comes back");
+    lab.first.becomes(CLIENT[1], 1, "granted", Some(50_000));
+    let (_, said) = lab.first.client.attempt(&ping(5));
+    assert!(said.contains(" 0% packet loss"), "{said}");
+    let frames = std::iter::from_fn(|| wire.receive(Duration::from_millis(20)));
+    let is_part = |bytes: &[u8]| {
+        let ip = bytes.get(14..).unwrap_or_default();
+        bytes.get(12..14) == Some(&[0x86, 0xdd][..]) && (ip.get(6), ip.get(40)) == (Some(&44), Some(&41))
+    };
+    let parts = frames.take(1000).filter(|frame| is_part(&frame.bytes)).count();
+    assert!(parts >= 12, "{parts} parts of 6 outer packets");
+    lab.first.gate.end();
+    let said = lab.grantor.end();
+    assert_eq!(said["dropped"]["protocol-unknown"].as_u64().unwrap_or(0), 0, "{said}");
+    assert!(said["grantor"]["granted"].as_u64() >= Some(5), "{said}");
+}
+
 /// The policy changes, breaks, changes again, and what it has decided is taken back, while packets flow: none of the granted client's is lost.
 #[test]
 fn policies_change_under_traffic_and_nothing_is_lost() {

@@ -11,12 +11,17 @@
 //!
 //! That errs on the safe side: a stray may fall though its Grantor is named still, which costs a request; no decision holds under a policy
 //! that does not name whose it is.
+//!
+//! **Revocations** are asked about for the Grantor in charge of the flow: its home, or who stands in. Once home is in charge of a stray again, they are asked about for all that the policy names, for
+//! one of them has decided; what falls so asks home, and is no stray any more. Not while home is down: what a stand-in decides has a rank that home may have revoked long ago, and would fall as often as
+//! it is decided. So of several that stand in for one another, the one that has decided cannot revoke that while yet another is in charge.
 
 use super::Gate;
 use crate::counters::{Counter, Counters};
 use crate::family::Paired;
 use crate::flow::FlowState;
 use crate::policy::{Choice, Choices};
+use tidemill_decision::revocation::Revocations;
 use tidemill_flow::hash::mix;
 
 impl<A: Paired<W>, const W: usize> Gate<A, W> {
@@ -35,6 +40,23 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         grantor: Option<u16>,
     ) -> bool {
         grantor.is_some_and(|grantor| Self::home(spread, choices, number, flow) != Some(grantor))
+    }
+
+    /// Whether nobody has revoked what was decided about a flow with a policy of this number.
+    #[inline(always)]
+    pub(crate) fn stands(
+        spread: u64,
+        choices: &Choices<A>,
+        revoked: &Revocations<A>,
+        state: &FlowState,
+        flow: (A, A),
+        number: u32,
+    ) -> bool {
+        let Choice::Grantors(buckets) = choices.get(number) else { return true };
+        let stands = |grantor| revoked.stands(grantor, flow.1, state.rank());
+        let in_charge = Self::grantor(spread, choices, buckets, flow.0, flow.1);
+        let is_back = || state.is_stray() && Self::home(spread, choices, number, flow) == Some(in_charge);
+        stands(in_charge) && (!is_back() || choices.all_named(number, stands))
     }
 
     /// Whether what was decided about a flow holds by a policy of this number too; then its state says whether it is a stray there.

@@ -9,8 +9,8 @@
 //!  Gatekeeper                          nested         tunnel-nested      whoever gets such a packet through a Gatekeeper wants to be taken for one
 //!  congestion that cannot be told      congested      tunnel-congestion  RFC 6040 4.2: CE outside, not ECN-capable inside
 //! ```
-//! UDP to port 41120 from a Gatekeeper goes to `probe` where decisions are authenticated. Fragments of outer packets go to `local`, where nobody takes them: Gatekeepers
-//! forbid fragmentation.
+//! UDP to port 41120 from a Gatekeeper goes to `probe` where decisions are authenticated. Fragments of outer packets (a Gatekeeper cuts an IPv6 one where the MTU leaves less than 1,280 bytes for
+//! what is in it) go to `local`, which puts them together, within its bounds on what waits, and sends the whole through the lookup: it comes back here as one that came whole, and is counted here.
 //!
 //! Outputs: `local`, `ip4`, `ip6` (the inputs), `ask`, `probe`.
 

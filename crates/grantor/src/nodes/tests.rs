@@ -20,10 +20,14 @@ use tidemill_decision::keys::{Direction, Ends, Keyring};
 use tidemill_decision::replay::Stamp;
 use tidemill_decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT, Verdict as Said};
 use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Snapshot, Verdict};
+use tidemill_ip::nodes::local::{self, Local};
+use tidemill_ip::{Interface, Interfaces, Martians, Settings};
+use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::flow::Addresses;
+use tidemill_wire::ipv6_ext::FragmentRepr;
 use tidemill_wire::{Protocol, ipv4, ipv6, udp};
 
 const SECOND: u64 = 1_000_000_000;
@@ -170,6 +174,8 @@ struct Bench {
     /// The policy's version rises before the burst of this time, and this is given to worker 0.
     raise_ns: Option<u64>,
     said: Vec<(Peer, Message)>,
+    /// Whether the router's `local` is there itself, instead of a port to look at what it would get.
+    has_local: bool,
 }
 
 impl Bench {
@@ -180,7 +186,7 @@ impl Bench {
         let log = Arc::new(|_: &str| ());
         let section = section(more);
         let control = GrantorControl::new(&section, folder.path(), 1, &domain, Run::Repeatable, log).unwrap();
-        Bench { domain, control, folder, raise_ns: None, said: Vec::new() }
+        Bench { domain, control, folder, raise_ns: None, said: Vec::new(), has_local: false }
     }
 
     /// Has the nodes see bursts at their times, then some that start the clock; what came out where.
@@ -197,7 +203,15 @@ impl Bench {
             graph.node(node, ["on", "local"], |_| Box::new(Stage)).edge(node, "on", &format!("port:{port}"));
             graph.edge(node, "local", "local");
         }
-        graph.node("local", ["on"], |_| Box::new(Stage)).edge("local", "on", "port:local");
+        let settings = Publisher::new(&self.domain, router_settings());
+        if self.has_local {
+            let view = settings.view();
+            graph.node("local", local::OUTPUTS, move |_| Box::new(Local::new(view.clone())));
+            graph.edge("local", "ip4", "before").edge("local", "ip6", "before");
+            graph.edge("local", "error4", "port:local").edge("local", "error6", "port:local");
+        } else {
+            graph.node("local", ["on"], |_| Box::new(Stage)).edge("local", "on", "port:local");
+        }
         graph.node("before", ["on"], |_| Box::new(Stage)).edge("before", "on", "decapsulate");
         graph.input("wire", "before");
         splice(&mut graph, &self.control);
@@ -233,8 +247,23 @@ impl Bench {
         let ledger = outcome.snapshot.ledger();
         assert!(ledger.balances() && ledger.held == 0, "{ledger:?}");
         let mut sent = sent.lock().unwrap().clone();
-        assert_eq!(sent.remove(0).0, "local", "what began it");
+        if !self.has_local {
+            assert_eq!(sent.remove(0).0, "local", "what began it");
+        }
         (outcome.snapshot, sent)
+    }
+}
+
+/// Of the router around the Grantor, what `local` goes by.
+fn router_settings() -> Settings {
+    Settings {
+        interfaces: Interfaces::new(vec![Interface::of_port(0, "wire")], 1),
+        martians: Martians::Standard,
+        icmp_rate_per_s: 100,
+        icmp_rate_per_prefix_per_s: 100,
+        ttl: 64,
+        neighbor_rate_per_s: 100,
+        neighbor_rate_per_source_per_s: 100,
     }
 }
 
@@ -299,6 +328,32 @@ fn what_was_granted_goes_on_without_its_outer_header() {
         let counters = bench.control.counters();
         assert_eq!((counters.get(Counter::Granted), counters.get(Counter::Requests)), (2, 0));
     }
+}
+
+/// An outer packet that its Gatekeeper had to cut: `local` puts it together, and it is taken as if it had come whole, whether it was granted or asks.
+#[test]
+fn outer_packets_in_fragments_are_taken_whole() {
+    let inner = packet(CLIENT[1], SERVER[1], Protocol::UDP, 0, &[7; 1240]);
+    let parts = |dscp: u8, ident: u32| -> Vec<Vec<u8>> {
+        let part = |(n, piece): (usize, &[u8])| {
+            let (offset, mut header) = (n * 1224, [0; 8]);
+            let more = offset + piece.len() < inner.len();
+            let repr = FragmentRepr { next_header: Protocol::IPV6, offset: offset as u16, more, ident };
+            repr.emit(&mut header).unwrap();
+            packet(GATE[1], OURS[1], Protocol::FRAGMENT, dscp << 2, &[&header[..], piece].concat())
+        };
+        inner.chunks(1224).enumerate().map(part).collect()
+    };
+    let mut bench = Bench::new(GRANT, "");
+    bench.has_local = true;
+    let (snapshot, out) = bench.run(vec![(START, [parts(1, 1), parts(41, 2)].concat())]);
+    let came: Vec<&Out> = out.iter().filter(|(to, _)| to.starts_with("ip")).collect();
+    assert_eq!(came, [&("ip6", inner.clone()), &("ip6", inner.clone())]);
+    let counters = bench.control.counters();
+    assert_eq!((counters.get(Counter::Granted), counters.get(Counter::Requests)), (1, 1));
+    // One part of each packet carries on as the whole, the other is done with.
+    let ledger = snapshot.ledger();
+    assert_eq!((ledger.consumed, ledger.dropped_for(DropReason::ProtocolUnknown)), (2, 0));
 }
 
 /// RFC 6040, figure 4: by what comes inside and outside, what goes on; 4 stands for a drop.
@@ -646,7 +701,7 @@ fn about_whom_a_policy_says_nothing_in_time_nothing_is_decided() {
     let run = Run::Live { clock: Arc::new(|| START - 2 * SECOND), seed: 1 };
     let control =
         GrantorControl::new(&section(more), folder.path(), 1, &domain, run, Arc::new(|_: &str| ())).unwrap();
-    let mut bench = Bench { domain, control, folder, raise_ns: None, said: Vec::new() };
+    let mut bench = Bench { domain, control, folder, raise_ns: None, said: Vec::new(), has_local: false };
     let request = outer(GATE[0], 41, 0, &inner(0, 1, 0));
     let renewal = outer(GATE[0], 2, 0, &inner(0, 2, 0));
     let (snapshot, out) = bench.run(vec![(START, vec![request, renewal])]);

@@ -9,6 +9,9 @@
 //!   that we do not know and that say so: `ipv6-option-unknown`, with or without a parameter problem (RFC 8200 4.2).
 //! * Fragments are kept until their packet is whole ([`reassembly`](crate::reassembly)), in no more than an eighth of the
 //!   worker's frames for each family; `reassembly-failed`, `reassembly-timeout`.
+//! * A datagram in fragments that carries a packet (protocols 4 and 41) goes back to the lookup in its first fragment's frame, if it
+//!   fits there: whoever takes packets out of outer ones (a Grantor) sees it as one that came whole. Where nobody does, it comes back
+//!   here, no fragment any more, and is answered.
 //! * A short answer takes over the frame of the packet and is looked up like any other. A long one, which no frame would
 //!   hold, is sent as fragments: as long as the MTU of the link that the question came by (IPv4, where routers may cut
 //!   further), or 1,280 bytes (IPv6, where only we may cut, RFC 8200 5).
@@ -30,7 +33,7 @@ use std::net::IpAddr;
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict};
 use tidemill_lookup::publish::View;
-use tidemill_wire::{EtherType, MacAddr, Protocol, ethernet, ipv4, ipv6};
+use tidemill_wire::{EtherType, MacAddr, Protocol, ethernet, ipv4, ipv6, ipv6_ext};
 
 /// The outputs' names in front of the ports'.
 pub const OUTPUTS: [&str; 4] = ["ip4", "ip6", "error4", "error6"];
@@ -116,14 +119,41 @@ fn family(ip: &[u8]) -> usize {
     usize::from(ipv4::version(ip) != 4)
 }
 
-/// The verdict on a packet whose sender is to be told. Errors follow the routes, which link-local addresses have none of.
-fn tell(packet: &mut Packet, reason: DropReason, at: u16) -> Verdict {
-    let ip = ip(packet);
-    let near = ipv6::Packet::new_checked(ip).is_ok_and(|ip| {
+/// Whether a packet is from or to a link-local address, which there are no routes for.
+fn is_near(ip: &[u8]) -> bool {
+    ipv6::Packet::new_checked(ip).is_ok_and(|ip| {
         ip.version() == 6 && (is_link_local(ip.src().into()) || is_link_local(ip.dst().into()))
-    });
-    let family = family(ip);
-    if near { Verdict::Drop(reason) } else { error(packet, reason, at, ERROR[family]) }
+    })
+}
+
+/// The verdict on a packet whose sender is to be told. Errors follow the routes.
+fn tell(packet: &mut Packet, reason: DropReason, at: u16) -> Verdict {
+    let family = family(ip(packet));
+    if is_near(ip(packet)) { Verdict::Drop(reason) } else { error(packet, reason, at, ERROR[family]) }
+}
+
+/// Whether a whole datagram carries a packet, and can be looked up.
+fn is_outer(ip: &[u8]) -> bool {
+    let carried = match ipv4::version(ip) {
+        4 => Some(ipv4::protocol(ip)),
+        // Behind a second fragment header there is a fragment still.
+        _ => ipv6_ext::walk(ip).ok().filter(|walk| !walk.is_fragment()).map(|walk| walk.upper),
+    };
+    matches!(carried, Some(Protocol::IPV4 | Protocol::IPV6)) && !is_near(ip)
+}
+
+/// Puts a datagram in the place of its first fragment. False: its frame has no room for it, and it is as it was.
+fn put_whole(first: &mut Packet, datagram: &[u8]) -> bool {
+    let l3 = usize::from(first.l3);
+    let len = l3 + datagram.len();
+    if len > first.len() + first.tailroom() {
+        return false;
+    }
+    first.set_len(len);
+    first.data_mut()[l3..].copy_from_slice(datagram);
+    // What a device has found of the header was the fragment's.
+    first.clear_checked();
+    true
 }
 
 impl Node for Local {
@@ -195,8 +225,14 @@ fn turn(settings: &Settings, packet: &mut Packet, reply: &Reply, ident: u32) -> 
 }
 
 impl Local {
-    /// Answers the datagram that has just become whole; the verdict is on its fragments.
+    /// Answers the datagram that has just become whole, or sends it on; the verdict is on its fragments.
     fn answer_whole(&mut self, cx: &mut Context<'_>, origin: Origin) -> Verdict {
+        if is_outer(&self.datagram)
+            && let Some((first, _)) = self.back.iter_mut().find(|(_, fate)| *fate == Fate::Assembled)
+            && put_whole(first, &self.datagram)
+        {
+            return Verdict::Next(LOOKUP[family(&self.datagram)]);
+        }
         let reply = match answer(&mut self.datagram) {
             Answer::Reply(reply) => reply,
             Answer::Error(reason, at) => {
@@ -240,7 +276,7 @@ impl Local {
         for (mut packet, fate) in self.back.drain(..) {
             let verdict = match fate {
                 Fate::Assembled => match verdict {
-                    // Only the first one tells the sender.
+                    // Only the first one tells the sender, or is the whole.
                     Verdict::Next(_) if !std::mem::take(&mut first_of_whole) => Verdict::Consume,
                     verdict => verdict,
                 },

@@ -1,10 +1,10 @@
 //! `queue:PORT`: the queue management of a Gatekeeper system's path (Fu 2020, 4.3.4 and figure 4.2), in front of a port.
 //!
 //! ```text
-//!                  DSCP 0, ARP, ND, not IP   [ operational: first in, first out ]     5 % is kept for it
+//!                  all else                  [ operational: first in, first out ]     5 % is kept for it
 //! packets by the
-//! outer header's ->  DSCP 3 to 63            [ requests: 64 levels, bounded ]         5 % at most          --> PORT
-//!                    DSCP 1 and 2            [ granted: RED queues by destination ]   what is left, 90 to 100 %
+//! outer header's ->  DSCP 3 to 63, IP in IP  [ requests: 64 levels, bounded ]         5 % at most          --> PORT
+//!                    DSCP 1 and 2, no ND     [ granted: RED queues by destination ]   what is left, 90 to 100 %
 //! ```
 //!
 //! **Who goes next**, whenever the link has room: operational packets within their share, then requests within theirs, then
@@ -14,8 +14,9 @@
 //!
 //! * A packet that finds nothing of its kind waiting and room on the link passes at once, untouched by RED (an empty queue is
 //!   as good as idle). Requests always wait for the turn's end, so that the highest of a burst goes first.
-//! * Traffic that carries other meanings of DSCP (46 for voice, 48 for routing protocols) is taken for requests: put this
-//!   node on paths between Gatekeepers and Grantors. Neighbor discovery is known by its messages, whatever its DSCP.
+//! * A request is always an outer packet: protocol 4, next header 41, or that behind a fragment header. What else has such a code point
+//!   (46 for voice; 48 for routing protocols, ICMP errors, and decisions and probes of ours) is operational, as in the paper. Neighbor
+//!   discovery is known by its messages, whatever its DSCP. Codes 1 and 2 on other traffic are taken for granted packets.
 //! * **Code points are believed**: who can send by this link takes what class he likes. Our gate clears those of what it routes from the front (`gatekeeper.keep_dscp`); edges
 //!   without a gate have to. What has none is operational, so what is routed past the Grantors shares that class, its 5 % and its queue, with ARP and all else.
 //! * The shares are budgets ([`Budget`]) that the port's queues of all workers draw on, in bytes on the wire. What is within
@@ -193,15 +194,30 @@ impl Class {
     }
 }
 
+/// The first code point of requests.
+const REQUESTS: u8 = 3;
+
 /// DSCP and destination of a frame's IP packet; `None` if it is operational whatever they are.
 #[inline]
 fn dscp(frame: &[u8]) -> Option<(u8, u128)> {
     let l2 = L2::parse(frame).ok()?;
     let ip = frame.get(l2.l3_offset..)?;
     match l2.ethertype {
-        EtherType::IPV4 if ip.len() >= 20 => Some((ip[1] >> 2, ipv4::dst_u32(ip).into())),
+        EtherType::IPV4 if ip.len() >= 20 => {
+            let dscp = ip[1] >> 2;
+            let may = dscp < REQUESTS || ipv4::protocol(ip) == Protocol::IPV4;
+            may.then(|| (dscp, ipv4::dst_u32(ip).into()))
+        }
         EtherType::IPV6 if ip.len() >= 40 => {
             let dscp = (ip[0] & 15) << 2 | ip[1] >> 6;
+            if dscp >= REQUESTS {
+                let is_outer = match ipv6::next_header(ip) {
+                    Protocol::IPV6 => true,
+                    Protocol::FRAGMENT => ip.get(ipv6::HEADER_LEN) == Some(&Protocol::IPV6.0),
+                    _ => false,
+                };
+                return is_outer.then(|| (dscp, ipv6::dst_u128(ip)));
+            }
             // Neighbor discovery never comes through a router: its hop limit is 255 (RFC 4861 11.2).
             let neighbors = ipv6::next_header(ip) == Protocol::ICMPV6
                 && ipv6::hop_limit(ip) == 255

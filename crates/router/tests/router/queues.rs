@@ -16,10 +16,13 @@ fn config(more: &str) -> String {
     )
 }
 
-/// A datagram to `wan` with a code point.
+/// A datagram to `wan` with a code point; one that asks says that there is a packet in it.
 fn marked(dscp: u8, port: u16) -> Vec<u8> {
     let mut frame = datagram(0, "10.1.0.9", "20.0.0.1", (port, 53));
     frame[15] = dscp << 2;
+    if dscp >= 3 {
+        frame[23] = 4;
+    }
     ipv4::fill_checksum(&mut frame[14..34]);
     frame
 }

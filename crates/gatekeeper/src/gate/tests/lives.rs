@@ -119,7 +119,8 @@ impl World {
         let takes = self.programs.get(usize::from(program)).map(|p| p.init(&context, &mut own));
         match takes {
             None => assert_eq!(applied, Applied::Unsupported),
-            Some(true) if full => assert_eq!(applied, Applied::Full),
+            // Whoever has a place needs no other.
+            Some(true) if full && life.program.is_none() => assert_eq!(applied, Applied::Full),
             Some(true) => {
                 assert_eq!(applied, Applied::Done);
                 life.state.install(self.ns, expire_s, Installed { number: program, cookie: 0 });
@@ -340,6 +341,16 @@ fn a_program_is_shown_and_its_place_comes_back() {
         let applied = apply(&mut gate, SECOND, (source, 7), &verdict, None);
         assert_eq!(applied, if source < 64 { Applied::Done } else { Applied::Full }, "{source}");
     }
+    // A renewal of one that has a place needs no other: by a Grantor, and by an operator.
+    assert_eq!(apply(&mut gate, SECOND, (3, 7), &verdict, None), Applied::Done);
+    assert_eq!(impose(&mut gate, SECOND, (3, 7), &verdict), Applied::Done);
+    assert_eq!(impose(&mut gate, SECOND, (64, 7), &verdict), Applied::Full);
+    // What the program does not take declines, and gives the place back for another.
+    let wrong = Verdict::Bpf { expire_s: 5, program: GRANTED, cookie: Brought::new(&[]).unwrap() };
+    assert_eq!(apply(&mut gate, SECOND, (63, 7), &wrong, None), Applied::NotTaken);
+    assert_eq!(gate.programs(), 63);
+    assert_eq!(apply(&mut gate, SECOND, (63, 7), &verdict, None), Applied::Done);
+    assert_eq!(gate.programs(), 64);
     let mut reader = gate.reader();
     let shown = reader.get(&u32::key(3, 7)).unwrap().state.show(SECOND);
     assert!(

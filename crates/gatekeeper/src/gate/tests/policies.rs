@@ -442,3 +442,65 @@ fn no_decision_passes_for_another_grantors() {
         }
     }
 }
+
+/// What a stand-in has decided falls by its own revocation, also when home is back. While home is down, home's revocations are nothing to it: it would fall as often as it is decided.
+#[test]
+fn a_stand_in_can_revoke_what_it_decided_when_home_is_back() {
+    for (order, driver) in WAYS {
+        let domain = Domain::new();
+        let all = policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1, 2]);
+        let mut control = Policies::new(&domain, Action::Route, &[all], 0, Vec::new()).unwrap();
+        let reader = domain.register();
+        let (fib, choices) = control.views();
+        let mut gate: Gate<u32, 1> = Gate::new(&size(100), Catalog::new(&[]).unwrap()).unwrap();
+        let mut counters = Counters::default();
+        let mut judge = |gate: &mut Gate<u32, 1>| {
+            let choices = || choices.get(&reader);
+            let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+            let now = Now { ns: SECOND, rules, order, driver, grace_ns: SECOND / 10, ip: &|_| &TCP };
+            let mut fates = [Fate::Route];
+            gate.decide(&now, &mut counters, &[to(5)], &mut fates);
+            fates[0]
+        };
+        let granted = Verdict::Granted {
+            rate_kib_s: 9000,
+            expire_s: 99,
+            renew_ms: 90_000,
+            step_ms: 1000,
+            direct: false,
+        };
+        let decide = |gate: &mut Gate<u32, 1>, control: &Policies<u32>, grantor: u16, version: u32| {
+            let at = (control.label(7), control.choices());
+            let by = Some(By { grantor, version });
+            assert_eq!(gate.apply(SECOND, at, (5, 7), &granted, Some(grantor), by), Applied::Done);
+        };
+        let revoke = |gate: &mut Gate<u32, 1>, grantor: u16, version: u32| {
+            gate.withdraw(SECOND, &Revocation { below: By { grantor, version }, to: None }).unwrap();
+        };
+        let passes = |grantor, dscp| Fate::Granted(Tag { grantor, dscp });
+        let home = gate.decides(control.choices(), control.label(7), 5, 7);
+        let other = 1 - home;
+        let address = control.choices().grantors[usize::from(home)];
+        assert!(matches!(judge(&mut gate), Fate::Request(tag) if tag.grantor == home));
+
+        control.set_down(|grantor| grantor == address);
+        decide(&mut gate, &control, other, 41);
+        assert_eq!(judge(&mut gate), passes(other, 1));
+        control.set_down(|_| false);
+        assert_eq!(judge(&mut gate), passes(home, 1), "{order:?} {driver:?}");
+        revoke(&mut gate, other, 42);
+        assert_eq!(judge(&mut gate), passes(home, 2), "it asks home, {order:?} {driver:?}");
+        // What home decides then is home's: the other one has no say in it.
+        decide(&mut gate, &control, home, 41);
+        revoke(&mut gate, other, 43);
+        assert_eq!([judge(&mut gate), judge(&mut gate)], [passes(home, 1); 2]);
+
+        // Home revokes and goes down: what the other one decides under its version of before stays.
+        revoke(&mut gate, home, 44);
+        control.set_down(|grantor| grantor == address);
+        decide(&mut gate, &control, other, 43);
+        assert_eq!([judge(&mut gate), judge(&mut gate)], [passes(other, 1); 2], "{order:?} {driver:?}");
+        revoke(&mut gate, other, 44);
+        assert_eq!(judge(&mut gate), passes(other, 2));
+    }
+}

@@ -16,7 +16,7 @@ fn logging() -> (Bench, Lines) {
     let to = lines.clone();
     let log = Arc::new(move |line: &str| to.lock().unwrap().push(line.to_owned()));
     let control = GrantorControl::new(&section(""), folder.path(), 1, &domain, Run::Repeatable, log).unwrap();
-    (Bench { domain, control, folder, raise_ns: None, said: Vec::new() }, lines)
+    (Bench { domain, control, folder, raise_ns: None, said: Vec::new(), has_local: false }, lines)
 }
 
 fn known(epoch_s: u32, sequence: u32, version: u32) -> Known {
