@@ -97,6 +97,7 @@ impl Device {
             note: String::new(),
             port,
             wish: Wish {
+                rss: 0,
                 queues: queues as u16,
                 mtu: options.mtu.unwrap_or(0),
                 rx_ring: 0,
@@ -116,13 +117,22 @@ impl Device {
         drop(control);
         let info = info.map_err(failed("cannot tell what the device is"))?;
         device.check(&info, options, memory)?;
-        device.note = note(name, &info, queues, options.spread_by);
         let or = |wanted: Option<u16>, theirs: u16| wanted.unwrap_or(if theirs > 0 { theirs } else { RING });
         device.wish.rx_ring = or(options.rx_descriptors, info.rx_ring);
         device.wish.tx_ring = or(options.tx_descriptors, info.tx_ring);
         device.wish.copies = COPYING.contains(&info.driver().as_str()).into();
         device.takes_first = TAKING_FIRST.contains(&info.driver().as_str());
         sys::control().configure(port, &mut device.wish).map_err(failed("cannot configure the device"))?;
+        if queues > 1 && device.wish.rss == 0 {
+            return Err(PortError::config(
+                name,
+                format!(
+                    "the device ({}) does not spread flows over its queues: set queues = 1, and the first worker does so",
+                    info.driver()
+                ),
+            ));
+        }
+        device.note = note(name, &info, &device.wish, options.spread_by);
         if let Some(mtu) = options.mtu.filter(|_| device.wish.mtu == 0) {
             device.note.push_str(&format!(", MTU {mtu} here only: the driver cannot set it"));
         }
@@ -315,12 +325,13 @@ fn key(by: SpreadBy) -> [u8; MOST_KEY] {
 }
 
 /// What the operator should know of an open device.
-fn note(name: &str, info: &Info, queues: usize, by: SpreadBy) -> String {
+fn note(name: &str, info: &Info, wish: &Wish, by: SpreadBy) -> String {
+    let queues = wish.queues;
     let line = format!("port {name}: dpdk, {}", info.driver());
     if queues == 1 {
         return format!("{line}, 1 queue");
     }
-    let what = if by == SpreadBy::Addresses { "RSS of addresses alone" } else { "RSS" };
+    let what = if wish.rss & !info.rss_ip == 0 { "RSS of addresses alone" } else { "RSS" };
     let how = match (by, info.rss_key) {
         (SpreadBy::Addresses, 0) => "by the device's own key".to_owned(),
         (_, 0) => "by the device's own key: the two directions of a flow may be on two workers".to_owned(),

@@ -99,6 +99,7 @@ _Static_assert(sizeof(struct tm_info) == 72, "info layout");
 
 /* What a device's queues are to be. */
 struct tm_wish {
+	uint64_t rss; /* once configured: of what the device hashes to choose a queue; 0: it does not */
 	uint16_t queues;
 	uint16_t mtu; /* 0: as it is */
 	uint16_t rx_ring;
@@ -108,7 +109,7 @@ struct tm_wish {
 	uint8_t by_addresses; /* queues are chosen by addresses alone */
 	uint8_t key[MOST_KEY]; /* of the hash that chooses them */
 };
-_Static_assert(sizeof(struct tm_wish) == 76, "wish layout");
+_Static_assert(sizeof(struct tm_wish) == 88, "wish layout");
 
 /* ---- the mempool ---------------------------------------------------------------------------------------------- */
 
@@ -438,7 +439,7 @@ tm_probe(const char *name, const char *arguments, uint16_t *port, char *words, s
 	return heard(&ear, result, words, room);
 }
 
-/* Decides the number of queues and what the device does for us. Says the lengths of the rings, and an MTU of 0 if the driver cannot set it. */
+/* Decides the number of queues and what the device does for us. Says the lengths of the rings, by what queues are chosen, and an MTU of 0 if the driver cannot set it. */
 int
 tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 {
@@ -472,6 +473,10 @@ tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 		}
 	}
 	result = rte_eth_dev_configure(port, wish->queues, wish->queues, &conf);
+	/* What was made of it, not what was asked for. */
+	if (result == 0)
+		result = rte_eth_dev_conf_get(port, &conf);
+	wish->rss = conf.rxmode.mq_mode & RTE_ETH_MQ_RX_RSS_FLAG ? conf.rx_adv_conf.rss_conf.rss_hf : 0;
 	if (result == 0 && wish->mtu != 0) {
 		result = rte_eth_dev_set_mtu(port, mtu);
 		if (result == -ENOTSUP) {

@@ -102,6 +102,8 @@ pub(super) const MOST_KEY: usize = 64;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
+    /// Once configured: of what the device hashes to choose a queue; 0 if it does not.
+    pub(super) rss: u64,
     pub(super) queues: u16,
     /// 0: as it is; so too when it is configured, if the driver cannot set it.
     pub(super) mtu: u16,
@@ -115,7 +117,7 @@ pub(super) struct Wish {
     /// The key of the hash that chooses them, as much of it as the device takes.
     pub(super) key: [u8; MOST_KEY],
 }
-const _: () = assert!(size_of::<Wish>() == 76);
+const _: () = assert!(size_of::<Wish>() == 88);
 
 unsafe extern "C" {
     fn tm_eal(argc: c_int, argv: *mut *mut c_char, words: *mut c_char, room: usize) -> c_int;
@@ -259,7 +261,7 @@ impl Control {
         Ok(port)
     }
 
-    /// Decides the number of queues, and the lengths of the rings and the MTU in `wish`.
+    /// Decides the number of queues, and the lengths of the rings, the MTU and the hash in `wish`.
     pub(super) fn configure(&self, port: u16, wish: &mut Wish) -> Result<(), Said> {
         // SAFETY: `wish` lives; DPDK checks the number.
         saying(|words, room| unsafe { tm_configure(port, wish, words, room) })
