@@ -16,7 +16,7 @@
 //!
 //! **Modes.** The program runs in the driver (`native`), or behind it (`generic`: any device, slower); in the driver, packets
 //! may be written into our memory by the device itself (`zero-copy`), or be copied there. `auto` takes the best there is and
-//! says which it was.
+//! says which it was. `zero-copy` has run on no driver that has it: virtual links refuse it, and `auto` copies there.
 //!
 //! **Several queues** are the device's, and it chooses among them. Where a role needs packets there by their addresses alone, the device is asked how it does it
 //! (ETHTOOL_GRXFH), and the notes say what to do where it looks at ports, too (`ethtool -N`), or does not answer.
