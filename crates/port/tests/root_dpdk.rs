@@ -58,7 +58,7 @@ fn root_null_devices_forward_and_give_all_frames_back() {
     }
     let memory = memory(2048);
     let mut pool = memory.pool(2048).unwrap();
-    // A second time: DPDK stays, devices are made anew.
+    // A second time: DPDK stays, devices are made anew, on memory that DPDK has forgotten (else it would refuse it).
     for round in 0..2 {
         let (mut a, mut b) = (one("net_null0", &memory), one("net_null1,size=1500", &memory));
         let mac = station("net_null0").unwrap().mac;

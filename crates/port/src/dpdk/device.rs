@@ -8,7 +8,7 @@
 //! on their queues.
 
 use super::queue::{Headers, Queue};
-use super::sys::{self, Info, MOST_KEY, Wish};
+use super::sys::{self, Info, MOST_KEY, Region, Wish};
 use super::{Options, eal};
 use crate::rng::mix;
 use crate::spread::secret;
@@ -25,6 +25,8 @@ const COPYING: &[&str] = &["net_af_xdp"];
 const TAKING_FIRST: &[&str] = &["net_pcap", "net_tap"];
 /// The devices that are open, by DPDK's numbers, with their ports' names: whoever opened one again would close it under the first.
 static OPEN: Mutex<Vec<(u16, String)>> = Mutex::new(Vec::new());
+/// Packet memory that DPDK knows, once for each device that has it: the last to be closed has DPDK forget it, for at its place there may be other memory then.
+static MAPPED: Mutex<Vec<(u16, Region)>> = Mutex::new(Vec::new());
 /// Descriptors of a ring where the driver has no opinion.
 const RING: u16 = 512;
 
@@ -70,6 +72,10 @@ unsafe impl Send for Stock {}
 
 fn all_open() -> MutexGuard<'static, Vec<(u16, String)>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn mapped() -> MutexGuard<'static, Vec<(u16, Region)>> {
+    MAPPED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Device {
@@ -198,10 +204,16 @@ impl Device {
 
     fn map(&self, memory: &Arc<Memory>) -> Result<(), sys::Said> {
         let page = if memory.pages() == Pages::Huge { 2 << 20 } else { 4096 };
-        let bytes = memory.len_bytes().next_multiple_of(page);
+        let len = memory.len_bytes().next_multiple_of(page);
+        let region = Region { memory: memory.as_ptr().cast_mut(), len };
+        let control = sys::control();
+        let mut mapped = mapped();
+        let first = mapped.iter().all(|(_, other)| *other != region);
         // SAFETY: mappings are whole pages, and `Headers` keeps the memory while the device has any of it (Q3); after
         // that nothing of it is given to a device any more.
-        unsafe { sys::control().map(self.port, memory.as_ptr().cast_mut(), bytes, page) }
+        unsafe { control.map(self.port, region, page, first) }?;
+        mapped.push((self.port, region));
+        Ok(())
     }
 
     /// DPDK's number of the device.
@@ -286,8 +298,15 @@ impl Device {
             return Ok(());
         }
         let control = sys::control();
+        let mut mapped = mapped();
+        let (mut regions, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *mapped).into_iter().partition(|(port, _)| *port == self.port);
+        regions.retain(|(_, region)| others.iter().all(|(_, other)| other != region));
+        let regions: Vec<Region> = regions.into_iter().map(|(_, region)| region).collect();
+        *mapped = others;
         // SAFETY: every queue has left, or none was ever made: nobody is at work on a stock. It is no other port's (`claim`).
-        let closed = unsafe { control.close(self.port) };
+        // The regions are no other device's.
+        let closed = unsafe { control.close(self.port, &regions) };
         // Before the control goes on: DPDK gives the number to the next device.
         all_open().retain(|(number, _)| *number != self.port);
         drop(control);
