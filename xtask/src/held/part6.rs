@@ -61,7 +61,14 @@ pub(crate) const LINES: &[Line] = &[
     ("memory and copies of the workers' nodes", |machine| {
         let passed = machine.tests(&["-p", "tidemill-lookup", "--lib", "numa"], 2)?;
         let pages = machine.tests(&["-p", "tidemill-lookup", "--test", "numa"], 3)?;
-        Ok(Outcome::Pass(format!("{} tests: tidemill-lookup numa", passed + pages)))
+        // Workers look into their node's copy, and have their packets there.
+        let planes = machine.tests(&["-p", "tidemill-router", "--lib", "plane::tests"], 4)?;
+        let packets = ["-p", "tidemill-cli", "--bin", "tidemill", "packet_memory_on_its_own_node"];
+        let packets = machine.tests(&packets, 1)?;
+        Ok(Outcome::Pass(format!(
+            "{} tests: tidemill-lookup numa; {planes}: tidemill-router plane; {packets}: each worker's packet memory; on nodes that are made up",
+            passed + pages
+        )))
     }),
     ("placement: pipelines, sleepers, order", |machine| {
         let passed = machine.tests(&["-p", "tidemill-graph"], 20)?;
