@@ -336,8 +336,10 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
     if ports.iter().any(XdpPort::shares) {
         line += ", packet memory registered together";
     }
-    if options.busy_poll_us > 0 {
-        line += &format!(", busy polling for {} us", options.busy_poll_us);
+    // What the sockets have, which is what was asked for.
+    let polls_us = ports.iter().map(XdpPort::busy_poll_us).min().unwrap_or(0);
+    if polls_us > 0 {
+        line += &format!(", busy polling for {polls_us} us");
     }
     if ports.len() > 1 {
         line += ", flows as the device spreads them: the two directions of one may be on two workers";
