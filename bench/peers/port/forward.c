@@ -254,12 +254,16 @@ static inline unsigned int route6(struct rte_mbuf **packets, unsigned int n, enu
 	n = parse6(packets, n, keys);
 	if (way == FIB6) {
 		rte_fib6_lookup_bulk(fib6, (uint8_t(*)[16])keys, wide, (int)n);
-		for (unsigned int i = 0; i < n; i++)
+		for (unsigned int i = 0; i < n; i++) {
 			labels[i] = (uint32_t)wide[i];
+			rte_prefetch0(&hops[labels[i]]);
+		}
 	} else {
 		rte_lpm6_lookup_bulk_func(lpm6, (uint8_t(*)[16])keys, found, n);
-		for (unsigned int i = 0; i < n; i++)
+		for (unsigned int i = 0; i < n; i++) {
 			labels[i] = found[i] < 0 ? 0 : (uint32_t)found[i];
+			rte_prefetch0(&hops[labels[i]]);
+		}
 	}
 	return rewrite6(packets, n, labels);
 }
@@ -271,12 +275,16 @@ static inline unsigned int route(struct rte_mbuf **packets, unsigned int n, enum
 	n = parse(packets, n, keys);
 	if (way == FIB) {
 		rte_fib_lookup_bulk(fib, keys, wide, (int)n);
-		for (unsigned int i = 0; i < n; i++)
+		for (unsigned int i = 0; i < n; i++) {
 			labels[i] = (uint32_t)wide[i];
+			rte_prefetch0(&hops[labels[i]]);
+		}
 	} else {
 		rte_lpm_lookup_bulk(lpm, keys, labels, n);
-		for (unsigned int i = 0; i < n; i++)
+		for (unsigned int i = 0; i < n; i++) {
 			labels[i] = labels[i] & RTE_LPM_LOOKUP_SUCCESS ? labels[i] & 0xffffff : 0;
+			rte_prefetch0(&hops[labels[i]]);
+		}
 	}
 	return rewrite(packets, n, labels);
 }

@@ -11,9 +11,9 @@ while [ $# -gt 1 ]; do
 	esac
 	shift 2
 done
-pages="--no-huge --no-shconf -m 2048"
+pages="--no-huge --no-shconf -m 2048" named="4 KB"
 free=$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages 2>/dev/null || echo 0)
-[ "$free" -ge 256 ] && pages="--in-memory"
+[ "$free" -ge 256 ] && pages="--in-memory" named="2 MB"
 # The last CPU forwards, any other has the prompt.
 cpus=$(taskset -cp $$ | sed 's/.*: //')
 last=${cpus##*[,-]}
@@ -39,7 +39,7 @@ tell() { printf '%s\n' "$1" >&"${pmd[1]}"; }
 # An answer to a question shows that it is ready.
 tell "show config fwd"
 await "io packet forwarding"
-printf '{"v":1,"ready":true,"subject":"peer:testpmd-io","params":{"burst":%s,"pages":"%s"}}\n' "$burst" "${pages%% *}"
+printf '{"v":1,"ready":true,"subject":"peer:testpmd-io","params":{"burst":%s,"pages":"%s"}}\n' "$burst" "$named"
 while read -r word way; do
 	case "$word $way" in
 	"run io")

@@ -200,7 +200,7 @@ fn ports_are_measured_with_and_without_a_router() {
 fn churn_of_ipv6_leaves_every_packet_its_next_hop() {
     let folder = folder();
     let line =
-        "bench churn --table v6.txt --pairs 6 --seconds 0.05 --packets 1000 --rate 2000 --ring 65536 --json";
+        "bench churn --table v6.txt --pairs 6 --seconds 0.1 --packets 1000 --rate 2000 --ring 65536 --json";
     // It ends with 1 where packets were dropped, which is the machine's affair, and without a line where one went elsewhere.
     let lines = folder.run(line).lines();
     let rates: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "mpps").collect();
@@ -213,6 +213,11 @@ fn churn_of_ipv6_leaves_every_packet_its_next_hop() {
     let cases: Vec<&str> = changes.iter().map(|l| l["case"].as_str().unwrap()).collect();
     assert_eq!(cases, ["churn", "share-churn"]);
     assert!(changes.iter().all(|l| l["value"].as_f64() > Some(0.0)), "{changes:?}");
+    // And every run with churn has had its configuration changed.
+    let reloads: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "reloads").collect();
+    let cases: Vec<&str> = reloads.iter().map(|l| l["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["churn", "share-churn"]);
+    assert!(reloads.iter().all(|l| l["min"].as_f64() >= Some(1.0)), "{reloads:?}");
     // Of six pairs the interval is from the least to the greatest.
     let slower = lines.iter().find(|l| l["metric"] == "slower_percent").unwrap();
     assert_eq!(slower["runs"], 6);

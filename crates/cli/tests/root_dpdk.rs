@@ -8,7 +8,9 @@ mod tool;
 use pcap_file::pcap::PcapReader;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use tool::Folder;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tool::{Folder, Ran};
 
 /// Packets of the capture that is routed: no more than wait for a worker. And flows.
 const PACKETS: usize = 1000;
@@ -21,6 +23,8 @@ role = "router"
 workers = WORKERS
 [dpdk]
 arguments = ["-m", "128", "--no-huge"]
+[control]
+socket = "s.sock"
 [table]
 path = "table.txt"
 [[port]]
@@ -99,7 +103,23 @@ fn routed(workers: usize) -> Vec<Vec<u8>> {
     folder.ok("gen traffic --table table.txt --pattern prefix --packets 100 --seed 3 -o in.pcap");
     let whole = std::fs::read(folder.path("in.pcap")).unwrap();
     folder.write("empty.pcap", &whole[..24]).write("in.pcap", numbered(&whole));
-    let report = folder.ok("run router.toml --duration 2 --json").json().pop().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(["run", "router.toml", "--duration", "5", "--json"]).current_dir(folder.path(""));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Each worker has its share.
+    let (began, mut shares) = (Instant::now(), Vec::<u64>::new());
+    while shares.iter().sum::<u64>() < PACKETS as u64 && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(50));
+        let ran = folder.run("show workers --json --socket s.sock");
+        if ran.code == 0 {
+            shares = ran.json().iter().map(|worker| worker["packets"].as_u64().unwrap()).collect();
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    let ran = Ran { code: output.status.code().unwrap_or(-1), out, err };
+    let report = ran.json().pop().unwrap();
+    assert!(shares.len() == workers && shares.iter().all(|share| *share > 0), "{shares:?} {report}");
     let dropped: u64 = report["dropped"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
     assert_eq!((&report["in"], &report["out"], dropped), (&PACKETS.into(), &PACKETS.into(), 0), "{report}");
     assert!(frames(&folder, "lan.pcap").is_empty());

@@ -344,14 +344,56 @@ fn the_manual_says_what_each_command_takes() {
     assert!(page("fib-stats").contains("--table"));
 }
 
+/// The configuration with packets that are made up, by whose pace it says (`more`), and go nowhere: a run that does not end.
+fn endless(more: &str) -> String {
+    let ports = CONFIG.replace(
+        "kind = \"pcap\"\ninput = \"in.pcap\"\noutput = \"lan.pcap\"",
+        &format!("kind = \"generator\"\ndestinations = \"table\"\n{more}"),
+    );
+    ports.replace("kind = \"pcap\"\noutput = \"wan.pcap\"", "kind = \"null\"\nreceive = false")
+}
+
+/// What `run.idle_us` says reaches the worker: between a few packets it sleeps at once, or polls until the next one comes.
+#[test]
+fn a_worker_at_rest_sleeps_or_polls_as_the_configuration_says() {
+    let folder = folder();
+    for (name, idle_us, sleeps) in
+        [("at-once", "0", true), ("late", "10000000", false), ("never", "\"never\"", false)]
+    {
+        let ports = endless("rate_pps = 20.0");
+        let more =
+            format!("[control]\nsocket = \"{name}.sock\"\n[run]\nidle_us = {idle_us}\nnap_us = 1000\n");
+        folder.write("router.toml", format!("{ports}{more}"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(["run", "router.toml", "--json"]).current_dir(folder.path(""));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let began = std::time::Instant::now();
+        let asleep = loop {
+            let ran = folder.run(&format!("show workers --json --socket {name}.sock"));
+            let workers = if ran.code == 0 { ran.json() } else { Vec::new() };
+            if let Some(worker) = workers.first() {
+                let asleep = worker["asleep_percent"].as_f64().unwrap();
+                // A second that began with the run has its start in it.
+                if worker["packets"].as_u64() >= Some(3) && (!sleeps || asleep > 50.0) {
+                    break asleep;
+                }
+            }
+            if began.elapsed().as_secs() >= 60 || child.try_wait().unwrap().is_some() {
+                let _ = child.kill();
+                panic!("{name}: {workers:?} {}{}", ran.out, ran.err);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        };
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(sleeps || asleep == 0.0, "{name}: {asleep} % asleep");
+    }
+}
+
 #[test]
 fn an_interrupted_run_ends_in_good_order() {
     let folder = folder();
-    let ports = CONFIG.replace(
-        "kind = \"pcap\"\ninput = \"in.pcap\"\noutput = \"lan.pcap\"",
-        "kind = \"generator\"\ndestinations = \"table\"",
-    );
-    let ports = ports.replace("kind = \"pcap\"\noutput = \"wan.pcap\"", "kind = \"null\"\nreceive = false");
+    let ports = endless("");
     folder.write("router.toml", format!("{ports}[control]\nsocket = \"s.sock\"\n"));
     let run = || {
         Command::new(env!("CARGO_BIN_EXE_tidemill"))

@@ -58,7 +58,7 @@ fn root_null_devices_forward_and_give_all_frames_back() {
     }
     let memory = memory(2048);
     let mut pool = memory.pool(2048).unwrap();
-    // A second time: DPDK stays, devices are made anew.
+    // A second time: DPDK stays, devices are made anew, on memory that DPDK has forgotten (else it would refuse it).
     for round in 0..2 {
         let (mut a, mut b) = (one("net_null0", &memory), one("net_null1,size=1500", &memory));
         let mac = station("net_null0").unwrap().mac;
@@ -99,7 +99,7 @@ fn root_what_spreads_packets_over_queues_is_said() {
         let options = Options { spread_by, ..Options::default() };
         open("null", "net_null0", &options, &memory[..queues]).unwrap()[0].note().to_owned()
     };
-    // This driver's hash has a key that cannot be told. Which one the others get is tested beside `key`.
+    // By what is what DPDK has configured, and without a hash there is no port. This driver's has a key that cannot be told. Which one the others get is tested beside `key`.
     for by in [SpreadBy::Sessions, SpreadBy::Flows] {
         let said = note(by, 2);
         assert!(said.contains(", 2 queues, RSS by the device's own key: the two directions"), "{said}");

@@ -247,6 +247,9 @@ mod tests {
             has("Unit", "After=network-pre.target network.target network-online.target");
             has("Service", "Restart=on-failure");
             has("Service", "WatchdogSec=10");
+            // What is killed forwards again within 2 seconds, by its state file.
+            has("Service", "RestartSec=100ms");
+            assert!(settings["Service"].iter().all(|line| !line.starts_with("ExecStartPre=")), "{unit}");
         }
         // But for what names the instance, both are the same.
         let service = |unit| settings(unit).remove("Service").unwrap_or_default();

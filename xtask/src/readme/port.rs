@@ -74,7 +74,7 @@ fn churn(recorded: &Recorded) -> String {
 /// One row per forwarder, with what it is to others.
 fn wire(recorded: &Recorded) -> String {
     let mut out = "Between two virtual cables, UDP of the shortest packets, each forwarder on one core with the threads that receive for it.\n\n".to_owned();
-    out += &head(&["forwarder", "Mpps", "ratio (95 % interval)"]);
+    out += &head(&["forwarder", "Mpps", "its core busy", "ratio (95 % interval)"]);
     let all = paired(recorded, "mpps");
     for subject in recorded.subjects() {
         let its = all.iter().filter(|pair| pair.text("of") == subject);
@@ -85,8 +85,8 @@ fn wire(recorded: &Recorded) -> String {
                 format!("**{value:.2}** ({low:.2} to {high:.2}) to {}", to.trim_start_matches("peer:"))
             })
             .collect();
-        let rate = figure(recorded.value(&subject, "wire", "mpps"));
-        out += &row([subject.trim_start_matches("peer:").to_owned(), rate, ratios.join(", ")]);
+        let [rate, busy] = ["mpps", "busy"].map(|metric| figure(recorded.value(&subject, "wire", metric)));
+        out += &row([subject.trim_start_matches("peer:").to_owned(), rate, busy, ratios.join(", ")]);
     }
     out
 }
@@ -155,15 +155,16 @@ mod tests {
     fn a_forwarder_on_a_wire_stands_with_what_it_is_to_others() {
         let table = wire(&recorded(&[
             r#"{"subject":"af_xdp","case":"wire","metric":"mpps","value":1.2}"#,
+            r#"{"subject":"af_xdp","case":"wire","metric":"busy","value":0.99}"#,
             r#"{"subject":"xdp-offload","case":"wire","metric":"mpps","value":3}"#,
             r#"{"subject":"peer:kernel-forward","case":"wire","metric":"mpps","value":1}"#,
             r#"{"case":"wire","metric":"ratio","of":"af_xdp","to":"peer:kernel-forward","value":1.2,"low":1.1,"high":1.3}"#,
             r#"{"case":"wire","metric":"ratio","of":"xdp-offload","to":"peer:kernel-forward","value":3,"low":2.9,"high":3.1}"#,
             r#"{"case":"wire","metric":"ratio","of":"xdp-offload","to":"peer:bpf-fib-lookup","value":1.5,"low":1.4,"high":1.6}"#,
         ]));
-        let rows = "| af_xdp | 1.20 | **1.20** (1.10 to 1.30) to kernel-forward |\n\
-                    | xdp-offload | 3.00 | **3.00** (2.90 to 3.10) to kernel-forward, **1.50** (1.40 to 1.60) to bpf-fib-lookup |\n\
-                    | kernel-forward | 1.00 |  |\n";
+        let rows = "| af_xdp | 1.20 | 0.99 | **1.20** (1.10 to 1.30) to kernel-forward |\n\
+                    | xdp-offload | 3.00 | - | **3.00** (2.90 to 3.10) to kernel-forward, **1.50** (1.40 to 1.60) to bpf-fib-lookup |\n\
+                    | kernel-forward | 1.00 | - |  |\n";
         assert!(table.ends_with(rows), "{table}");
     }
 

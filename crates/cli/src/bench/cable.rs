@@ -22,6 +22,24 @@ pub(super) fn last() -> usize {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from)) - 1
 }
 
+/// How long the server's processor has had something to do, and how long it is there, in ticks.
+pub(super) fn ticks() -> Result<[u64; 2]> {
+    let text = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;
+    let name = format!("cpu{} ", last());
+    let line = text.lines().find_map(|line| line.strip_prefix(name.as_str()));
+    let line = line.with_context(|| format!("/proc/stat: no {name}"))?;
+    // user, nice, system, idle, iowait, irq, softirq, steal.
+    let all: Vec<u64> = line.split_whitespace().take(8).filter_map(|ticks| ticks.parse().ok()).collect();
+    let (sum, idle): (u64, u64) = (all.iter().sum(), all.iter().skip(3).take(2).sum());
+    Ok([sum - idle, sum])
+}
+
+/// The share of the time between two counts of [`ticks`] in which there was something to do.
+pub(super) fn busy(before: [u64; 2], after: [u64; 2]) -> f64 {
+    let [busy, all] = [0, 1].map(|of| after[of].saturating_sub(before[of]));
+    busy as f64 / all.max(1) as f64
+}
+
 pub(super) fn on(processor: usize) -> CpuSet {
     let mut set = CpuSet::new();
     set.set(processor);
@@ -249,6 +267,12 @@ fn send(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_processor_is_busy_for_a_share_of_its_time() {
+        assert_eq!(busy([10, 100], [105, 200]), 0.95);
+        assert_eq!(busy([10, 100], [10, 100]), 0.0);
+    }
 
     /// The program's arithmetic, beside the checksum of a whole header.
     #[test]

@@ -5,12 +5,12 @@
 //! | load | what |
 //! |---|---|
 //! | `quiet` | its housekeeping, every millisecond, as `tidemill run` does |
-//! | `churn` | besides, route changes at the rate asked for; every 10 ms all that `show` reads; every 100 ms a trace; every second a reload |
+//! | `churn` | besides, route changes at the rate asked for; every 10 ms all that `show` reads; every 100 ms a trace; every half second a reload (twice in a run that is shorter than a second) |
 //!
 //! First at capacity, in pairs: how much slower is the router with churn, by the median of the pairs? Its 95 % interval (`low`, `high` in its
 //! line's `params`) is of two of the pairs, from six pairs on. Then at a share of it, with packets that come whether
 //! or not anybody has time for them (a device's ring that overflows is `rx-ring-full`), three times with churn and three without: does churn drop what quiet does not?
-//! The reload is of the same configuration, and nobody asks through the API: `root_wire`'s `churn::` does that with all commands, beside a small table and few packets.
+//! Two configurations are reloaded in turn: the other one has a static route that no packet takes, and another MTU that all packets fit into. Nobody asks through the API: `root_wire`'s `churn::` does that with all commands, beside a small table and few packets.
 //! Half of the changes give a route another next hop and back, half withdraw and announce a route that no packet takes, so
 //! that no packet loses its route. Before and after, every packet's next hop is looked at: they must be the same. All of it is IPv4 if
 //! the table has that, else IPv6.
@@ -82,6 +82,8 @@ const FRAMES: usize = 8192;
 const SHARE_RUNS: usize = 3;
 /// How often the control side turns.
 const TURN: Duration = Duration::from_millis(1);
+/// Seconds from one reload to the next, in runs that are long enough for two.
+const RELOAD_S: f64 = 0.5;
 
 /// A device that packets come to at their own pace, into a ring of so many; what does not fit is lost.
 struct Paced<P> {
@@ -133,22 +135,33 @@ impl<P: Port> Port for Paced<P> {
 /// The control side, and what it is to do.
 struct Side<A: Forwarded> {
     control: RouterControl,
-    config: RouterConfig,
+    /// The configuration that it began with, and the other one.
+    configs: [RouterConfig; 2],
+    /// Reloads, of all runs.
+    reloads: usize,
     domain: Domain,
     changes: Vec<Change<A>>,
     next: usize,
 }
 
+/// What a control side did in a run.
+#[derive(Default)]
+struct Did {
+    changes: u64,
+    reloads: u64,
+}
+
 impl<A: Forwarded> Side<A> {
-    /// Housekeeping and, with a rate, load, until told to stop; how many changes were applied.
-    fn work(&mut self, handle: &Handle, rate: Option<f64>, done: &AtomicBool) -> Result<u64> {
-        let (started, mut applied, mut turns) = (Instant::now(), 0, 0_u64);
+    /// Housekeeping and, with a rate, load, in a run of so many seconds, until told to stop.
+    fn work(&mut self, handle: &Handle, rate: Option<f64>, seconds: f64, done: &AtomicBool) -> Result<Did> {
+        let (started, mut did, mut turns) = (Instant::now(), Did::default(), 0_u64);
+        let period = RELOAD_S.min(seconds / 2.0);
         while !done.load(Ordering::Acquire) {
             if let Some(rate) = rate {
                 let due = (started.elapsed().as_secs_f64() * rate) as u64;
-                let count = (due.saturating_sub(applied) as usize).min(self.changes.len() - self.next);
+                let count = (due.saturating_sub(did.changes) as usize).min(self.changes.len() - self.next);
                 self.control.apply(&self.changes[self.next..self.next + count])?;
-                applied += count as u64;
+                did.changes += count as u64;
                 self.next = (self.next + count) % self.changes.len();
                 if turns.is_multiple_of(10) {
                     std::hint::black_box((
@@ -163,8 +176,11 @@ impl<A: Forwarded> Side<A> {
                     let asked = handle.trace(&TraceRequest { at, packets: 8 });
                     std::hint::black_box((asked.is_ok(), handle.traces(0)));
                 }
-                if turns.is_multiple_of(1000) {
-                    self.control.reload(Clock::wall().now_ns(0), &self.config)?;
+                // In the middle of each period: packets are under way.
+                if started.elapsed().as_secs_f64() >= (did.reloads as f64 + 0.5) * period {
+                    self.reloads += 1;
+                    self.control.reload(Clock::wall().now_ns(0), &self.configs[self.reloads % 2])?;
+                    did.reloads += 1;
                 }
             }
             self.control.poll(Clock::wall().now_ns(0))?;
@@ -176,8 +192,21 @@ impl<A: Forwarded> Side<A> {
         if rate.is_some() && turns > 200 && handle.traces(0).is_empty() {
             bail!("no packet was traced");
         }
-        Ok(applied)
+        if rate.is_some() && did.reloads == 0 {
+            bail!("nothing was reloaded in {seconds} s: give more --seconds");
+        }
+        Ok(did)
     }
+}
+
+/// The same configuration, and another one: with a route that no packet takes, as its destinations are dropped whatever the table says, and with another MTU.
+fn configs(config: RouterConfig) -> Result<[RouterConfig; 2]> {
+    let mut other = config.clone();
+    for prefix in ["240.0.0.0/24", "fe80::/64"] {
+        other.route.push(toml::from_str(&format!("prefix = '{prefix}'\nkind = 'blackhole'"))?);
+    }
+    other.interface.iter_mut().for_each(|interface| interface.mtu = Some(8000));
+    Ok([config, other])
 }
 
 /// Has the calling thread keep off the worker's processor. Where that is the only one, or it is forbidden, the system decides.
@@ -196,6 +225,7 @@ struct Ran {
     mpps: f64,
     dropped: BTreeMap<&'static str, u64>,
     changes_per_s: f64,
+    reloads: f64,
 }
 
 impl Ran {
@@ -211,7 +241,8 @@ fn reasons(runs: &[Ran]) -> BTreeSet<&'static str> {
 }
 
 /// Whether what runs with churn have dropped for a reason, of so many packets offered, may be chance: as many again as the quiet ones, and one packet in a
-/// thousand; none if those have dropped none for it.
+/// thousand; none if those have dropped none for it. So it is reasons that are judged, and counts roughly: whoever else has the worker's processor for a time slice
+/// (3 ms) takes a thousandth of the packets of three seconds, and whether that comes beside quiet or beside churn is chance.
 fn may_be_chance(quiet: u64, churn: u64, offered: u64) -> bool {
     churn == 0 || quiet > 0 && churn <= 2 * quiet + offered / 1000
 }
@@ -236,19 +267,19 @@ fn run_once<A: Forwarded>(
     let duration = Some(Duration::from_secs_f64(args.seconds));
     let engine = engine(side, source, sink, duration)?;
     let (handle, done) = (engine.handle(), AtomicBool::new(false));
-    let (outcome, applied) = std::thread::scope(|scope| {
+    let (outcome, did) = std::thread::scope(|scope| {
         let (handle, done_flag) = (&handle, &done);
         let control = scope.spawn(move || {
             keep_off(handle);
-            side.work(handle, rate, done_flag)
+            side.work(handle, rate, args.seconds, done_flag)
         });
         let outcome = engine.run(|_| {});
         done.store(true, Ordering::Release);
         (outcome, control.join())
     });
     warn_unbound(&handle);
-    let applied = match applied {
-        Ok(applied) => applied?,
+    let did = match did {
+        Ok(did) => did?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
     if let Some(error) = outcome.errors.into_iter().next() {
@@ -260,7 +291,9 @@ fn run_once<A: Forwarded>(
     }
     let seconds = outcome.snapshot.elapsed_ns as f64 / 1e9;
     let dropped = ledger.dropped.iter().map(|(reason, count)| (*reason, *count)).collect();
-    Ok(Ran { mpps: ledger.out as f64 / seconds / 1e6, dropped, changes_per_s: applied as f64 / seconds })
+    let changes_per_s = did.changes as f64 / seconds;
+    let mpps = ledger.out as f64 / seconds / 1e6;
+    Ok(Ran { mpps, dropped, changes_per_s, reloads: did.reloads as f64 })
 }
 
 fn engine<A: Forwarded>(
@@ -345,7 +378,7 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
     }
     let domain = Domain::new();
     let (control, config) = router(&args.algorithm, table, &domain)?;
-    let mut side = Side { control, config, domain, changes, next: 0 };
+    let mut side = Side { control, configs: configs(config)?, reloads: 0, domain, changes, next: 0 };
     let supply = Supply::Destinations { frame_len: 64, addresses: addresses.into() };
     let before = digest(&side, &supply, args.packets)?;
 
@@ -358,7 +391,8 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
     }
     params.insert("updates_per_s".into(), args.rate.into());
     let progress = Progress::new("bench churn", 2 * (args.pairs + SHARE_RUNS) as u64);
-    let (mut quiet, mut churn, mut changes_per_s) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut quiet, mut churn) = (Vec::new(), Vec::new());
+    let (mut changes_per_s, mut reloads) = (Vec::new(), Vec::new());
     for pair in 0..args.pairs {
         // Who goes first alternates, so that a drift of the machine favours nobody.
         for turn in 0..2 {
@@ -367,6 +401,7 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
             if busy {
                 churn.push(ran.mpps);
                 changes_per_s.push(ran.changes_per_s);
+                reloads.push(ran.reloads);
             } else {
                 quiet.push(ran.mpps);
             }
@@ -398,14 +433,9 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
     for (case, values) in [("quiet", &quiet), ("churn", &churn)] {
         report.line(Measurement::of("churn", "router", case, "mpps", values, params.clone()))?;
     }
-    report.line(Measurement::of(
-        "churn",
-        "router",
-        "churn",
-        "updates_per_s",
-        &changes_per_s,
-        params.clone(),
-    ))?;
+    for (metric, values) in [("updates_per_s", &changes_per_s), ("reloads", &reloads)] {
+        report.line(Measurement::of("churn", "router", "churn", metric, values, params.clone()))?;
+    }
     report.ratio("churn", "capacity", ("churn", &churn), ("quiet", &quiet))?;
     let slower: Vec<f64> =
         quiet.iter().zip(&churn).map(|(quiet, churn)| 100.0 * (1.0 - churn / quiet)).collect();
@@ -422,23 +452,20 @@ fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool>
         let of = |figure: fn(&Ran) -> f64| ran.iter().map(figure).collect::<Vec<f64>>();
         let mpps = of(|ran| ran.mpps);
         report.line(Measurement::of("churn", "router", case, "mpps", &mpps, params.clone()))?;
-        let changes = of(|ran| ran.changes_per_s);
-        if changes.iter().any(|changes| *changes > 0.0) {
-            report.line(Measurement::of(
-                "churn",
-                "router",
-                case,
-                "updates_per_s",
-                &changes,
-                params.clone(),
-            ))?;
+        for (metric, values) in
+            [("updates_per_s", of(|ran| ran.changes_per_s)), ("reloads", of(|ran| ran.reloads))]
+        {
+            if values.iter().any(|value| *value > 0.0) {
+                report.line(Measurement::of("churn", "router", case, metric, &values, params.clone()))?;
+            }
         }
         for reason in reasons(ran) {
             let mut params = params.clone();
             params.insert("reason".into(), reason.into());
             let counts: Vec<f64> = ran.iter().map(|ran| ran.of(reason) as f64).collect();
-            report.line(Measurement::of("churn", "router", case, "dropped", &counts, params))?;
             let all = |runs: &[Ran]| runs.iter().map(|ran| ran.of(reason)).sum::<u64>();
+            params.insert("all_runs".into(), all(ran).into());
+            report.line(Measurement::of("churn", "router", case, "dropped", &counts, params))?;
             good &= case == "share-quiet" || may_be_chance(all(&baseline), all(&loaded), offered);
         }
     }
@@ -488,9 +515,32 @@ mod tests {
     }
 
     #[test]
+    fn each_reload_changes_a_route_and_the_interfaces() {
+        let domain = Domain::new();
+        let (mut control, config) = router("auto", LoadedTable::default(), &domain).unwrap();
+        let seen = |control: &RouterControl| {
+            let prefixes: Vec<usize> = control.lookup_stats().iter().map(|stats| stats.prefixes).collect();
+            (prefixes, control.settings_generation())
+        };
+        let (both, mut before) = (configs(config).unwrap(), seen(&control));
+        for at in [1, 0, 1] {
+            control.reload(0, &both[at]).unwrap();
+            let now = seen(&control);
+            assert!(now.1 > before.1);
+            let (with, without) = if at == 1 { (&now, &before) } else { (&before, &now) };
+            assert_eq!(with.0, without.0.iter().map(|prefixes| prefixes + 1).collect::<Vec<_>>());
+            before = now;
+        }
+    }
+
+    #[test]
     fn what_any_run_has_dropped_is_looked_at() {
-        let ran =
-            |reason, count| Ran { mpps: 1.0, dropped: BTreeMap::from([(reason, count)]), changes_per_s: 0.0 };
+        let ran = |reason, count| Ran {
+            mpps: 1.0,
+            dropped: BTreeMap::from([(reason, count)]),
+            changes_per_s: 0.0,
+            reloads: 0.0,
+        };
         let runs = [ran("no-route", 1), ran("rx-ring-full", 2), ran("no-route", 3)];
         assert_eq!(reasons(&runs), BTreeSet::from(["no-route", "rx-ring-full"]));
         assert_eq!(runs.iter().map(|ran| ran.of("no-route")).collect::<Vec<_>>(), [1, 0, 3]);

@@ -7,13 +7,14 @@
 //! ```
 //! All have the same routes, all by one neighbor, and the same packets: 60 bytes (62 of IPv6), UDP, to so many addresses within the table's prefixes as the
 //! flood has frames for. IPv4 if the table has that, else IPv6, which the program that asks the kernel's table does not know: it is left out then. The machine
-//! in the middle receives on threads of its own on its processor, for the router as for the kernel.
+//! in the middle receives on threads of its own on its processor, for the router as for the kernel. How busy that processor was is told beside each rate: below 1, the load
+//! or who counts was the bound. A router that polls has always something to do: of it the rates of what is faster on the same cables tell more.
 
-use super::cable::{FIRST, FRAMES, Sources, flood_of, last, receive, urgent};
+use super::cable::{FIRST, FRAMES, Sources, busy, flood_by, flood_of, last, receive, ticks, urgent};
 use super::port::family;
 use super::report::Report;
 use super::statistics::median;
-use crate::json::{Params, Ratio};
+use crate::json::{Measurement, Params, Ratio};
 use crate::netns::Netns;
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
@@ -22,6 +23,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source, to_io};
 use tidemill_control::Client;
@@ -277,6 +279,23 @@ impl Lab {
         urgent("right", false)?;
         Ok(rate)
     }
+
+    /// The same, and the share of that time in which the last processor had something to do.
+    fn forwarded_and_busy(&self, frames: &[Vec<u8>], time: Duration) -> Result<[f64; 2]> {
+        // At the beginning of what is counted, and at its end.
+        let seen = Mutex::new(Vec::new());
+        let look = || -> Result<u64> {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push(ticks()?);
+            Ok(0)
+        };
+        urgent("right", true)?;
+        let [rate, _] = flood_by((&self.left, "left"), (&self.right, "right"), frames, None, time, &look)?;
+        urgent("right", false)?;
+        match seen.into_inner().unwrap_or_else(PoisonError::into_inner)[..] {
+            [before, after] => Ok([rate, busy(before, after)]),
+            _ => bail!("the processor's time was not looked at"),
+        }
+    }
 }
 
 impl Drop for Lab {
@@ -354,14 +373,16 @@ pub(super) fn run(
     progress.message("packets");
     let time = Duration::from_secs_f64(options.seconds);
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
+    let mut shares = rates.clone();
     for run in 0..options.runs {
         for turn in 0..subjects.len() {
             let at = (turn + run) % subjects.len();
-            let rate = labs[at].forwarded(&frames, None, time)?;
+            let [rate, share] = labs[at].forwarded_and_busy(&frames, time)?;
             if rate == 0.0 {
                 bail!("{}: nothing was forwarded", subjects[at]);
             }
             rates[at].push(rate / 1e6);
+            shares[at].push(share);
         }
         progress.add(1);
     }
@@ -371,10 +392,13 @@ pub(super) fn run(
     }
     params.insert("destinations".into(), frames.len().into());
     let mut report = Report::new(options.json);
-    for (&subject, rates) in subjects.iter().zip(&rates) {
-        report.line(crate::json::Measurement::of("port", subject, "wire", "mpps", rates, params.clone()))?;
+    for ((&subject, rates), shares) in subjects.iter().zip(&rates).zip(&shares) {
+        for (metric, values) in [("mpps", rates), ("busy", shares)] {
+            report.line(Measurement::of("port", subject, "wire", metric, values, params.clone()))?;
+        }
         if !options.json {
-            println!("wire, {subject}: {:.3} Mpps", median(rates));
+            let (rate, busy) = (median(rates), 100.0 * median(shares));
+            println!("wire, {subject}: {rate:.3} Mpps, its processor busy for {busy:.0} %");
         }
     }
     for (of, to) in [(0, 2), (1, 2), (1, 3)].into_iter().filter(|(_, to)| *to < subjects.len()) {

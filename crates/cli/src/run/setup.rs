@@ -435,6 +435,39 @@ pub(crate) fn trace_request(text: &str) -> TraceRequest {
 mod tests {
     use super::super::service;
     use super::*;
+    use tidemill_lookup::numa::Node;
+
+    /// Two memory nodes that are made up: a worker's packets lie where its copy of the tables does.
+    #[test]
+    fn each_worker_has_packet_memory_on_its_own_node() {
+        let ours = tidemill_graph::allowed_cpus();
+        if ours.len() < 2 {
+            println!("skipped: one processor");
+            return;
+        }
+        let node = |id: u32, cpu| Node { id, cpus: vec![cpu] };
+        let topology = Topology { nodes: vec![node(0, ours[1]), node(1, ours[0])] };
+        let placed = |run: &str| {
+            let port = "[[port]]\nname = \"a\"\nkind = \"null\"\n";
+            let memory = "[memory]\nframes = 1024\n";
+            let text = format!("version = 1\nrole = \"router\"\n[run]\nworkers = 3\n{run}\n{memory}{port}");
+            places(&Config::parse(&text, "test").unwrap(), &topology, "test").unwrap()
+        };
+        // A third worker, on a CPU of no node or on none, has the first one's.
+        let places = placed("");
+        assert_eq!(places.copies.count(), 2);
+        assert_eq!([0, 1, 2].map(|worker| places.copies.of_worker(worker)), [0, 1, 0]);
+        // A region has room for its workers, by which the two are told apart.
+        assert_eq!(
+            places.memory.iter().map(|memory| memory.frames()).collect::<Vec<_>>(),
+            [2048, 1024, 2048]
+        );
+        assert!(Arc::ptr_eq(&places.memory[0], &places.memory[2]));
+        let places = placed("numa = false");
+        assert_eq!(places.copies.count(), 1);
+        assert!(places.memory.iter().all(|memory| Arc::ptr_eq(memory, &places.memory[0])));
+        assert_eq!(places.memory[0].frames(), 3072);
+    }
 
     #[test]
     fn a_gatekeepers_ports_go_by_addresses_alone() {

@@ -8,7 +8,7 @@
 //! on their queues.
 
 use super::queue::{Headers, Queue};
-use super::sys::{self, Info, MOST_KEY, Wish};
+use super::sys::{self, Info, MOST_KEY, Region, Wish};
 use super::{Options, eal};
 use crate::rng::mix;
 use crate::spread::secret;
@@ -25,6 +25,8 @@ const COPYING: &[&str] = &["net_af_xdp"];
 const TAKING_FIRST: &[&str] = &["net_pcap", "net_tap"];
 /// The devices that are open, by DPDK's numbers, with their ports' names: whoever opened one again would close it under the first.
 static OPEN: Mutex<Vec<(u16, String)>> = Mutex::new(Vec::new());
+/// Packet memory that DPDK knows, once for each device that has it: the last to be closed has DPDK forget it, for at its place there may be other memory then.
+static MAPPED: Mutex<Vec<(u16, Region)>> = Mutex::new(Vec::new());
 /// Descriptors of a ring where the driver has no opinion.
 const RING: u16 = 512;
 
@@ -72,6 +74,10 @@ fn all_open() -> MutexGuard<'static, Vec<(u16, String)>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn mapped() -> MutexGuard<'static, Vec<(u16, Region)>> {
+    MAPPED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Device {
     /// Finds or makes the device and decides how its queues are to be. Returns it with its queues.
     pub(super) fn open(
@@ -97,6 +103,7 @@ impl Device {
             note: String::new(),
             port,
             wish: Wish {
+                rss: 0,
                 queues: queues as u16,
                 mtu: options.mtu.unwrap_or(0),
                 rx_ring: 0,
@@ -116,13 +123,22 @@ impl Device {
         drop(control);
         let info = info.map_err(failed("cannot tell what the device is"))?;
         device.check(&info, options, memory)?;
-        device.note = note(name, &info, queues, options.spread_by);
         let or = |wanted: Option<u16>, theirs: u16| wanted.unwrap_or(if theirs > 0 { theirs } else { RING });
         device.wish.rx_ring = or(options.rx_descriptors, info.rx_ring);
         device.wish.tx_ring = or(options.tx_descriptors, info.tx_ring);
         device.wish.copies = COPYING.contains(&info.driver().as_str()).into();
         device.takes_first = TAKING_FIRST.contains(&info.driver().as_str());
         sys::control().configure(port, &mut device.wish).map_err(failed("cannot configure the device"))?;
+        if queues > 1 && device.wish.rss == 0 {
+            return Err(PortError::config(
+                name,
+                format!(
+                    "the device ({}) does not spread flows over its queues: set queues = 1, and the first worker does so",
+                    info.driver()
+                ),
+            ));
+        }
+        device.note = note(name, &info, &device.wish, options.spread_by);
         if let Some(mtu) = options.mtu.filter(|_| device.wish.mtu == 0) {
             device.note.push_str(&format!(", MTU {mtu} here only: the driver cannot set it"));
         }
@@ -188,10 +204,16 @@ impl Device {
 
     fn map(&self, memory: &Arc<Memory>) -> Result<(), sys::Said> {
         let page = if memory.pages() == Pages::Huge { 2 << 20 } else { 4096 };
-        let bytes = memory.len_bytes().next_multiple_of(page);
+        let len = memory.len_bytes().next_multiple_of(page);
+        let region = Region { memory: memory.as_ptr().cast_mut(), len };
+        let control = sys::control();
+        let mut mapped = mapped();
+        let first = mapped.iter().all(|(_, other)| *other != region);
         // SAFETY: mappings are whole pages, and `Headers` keeps the memory while the device has any of it (Q3); after
         // that nothing of it is given to a device any more.
-        unsafe { sys::control().map(self.port, memory.as_ptr().cast_mut(), bytes, page) }
+        unsafe { control.map(self.port, region, page, first) }?;
+        mapped.push((self.port, region));
+        Ok(())
     }
 
     /// DPDK's number of the device.
@@ -276,8 +298,15 @@ impl Device {
             return Ok(());
         }
         let control = sys::control();
+        let mut mapped = mapped();
+        let (mut regions, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *mapped).into_iter().partition(|(port, _)| *port == self.port);
+        regions.retain(|(_, region)| others.iter().all(|(_, other)| other != region));
+        let regions: Vec<Region> = regions.into_iter().map(|(_, region)| region).collect();
+        *mapped = others;
         // SAFETY: every queue has left, or none was ever made: nobody is at work on a stock. It is no other port's (`claim`).
-        let closed = unsafe { control.close(self.port) };
+        // The regions are no other device's.
+        let closed = unsafe { control.close(self.port, &regions) };
         // Before the control goes on: DPDK gives the number to the next device.
         all_open().retain(|(number, _)| *number != self.port);
         drop(control);
@@ -315,12 +344,13 @@ fn key(by: SpreadBy) -> [u8; MOST_KEY] {
 }
 
 /// What the operator should know of an open device.
-fn note(name: &str, info: &Info, queues: usize, by: SpreadBy) -> String {
+fn note(name: &str, info: &Info, wish: &Wish, by: SpreadBy) -> String {
+    let queues = wish.queues;
     let line = format!("port {name}: dpdk, {}", info.driver());
     if queues == 1 {
         return format!("{line}, 1 queue");
     }
-    let what = if by == SpreadBy::Addresses { "RSS of addresses alone" } else { "RSS" };
+    let what = if wish.rss & !info.rss_ip == 0 { "RSS of addresses alone" } else { "RSS" };
     let how = match (by, info.rss_key) {
         (SpreadBy::Addresses, 0) => "by the device's own key".to_owned(),
         (_, 0) => "by the device's own key: the two directions of a flow may be on two workers".to_owned(),

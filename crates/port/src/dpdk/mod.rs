@@ -34,7 +34,11 @@
 //! of a flow have to meet ([`SpreadBy::Sessions`]): with a Toeplitz hash that takes a symmetric key, which sees nothing but the exclusive or of all 16-bit
 //! words, so that whoever chooses his addresses and ports has all his packets come to one queue. Where that must not be, `queues = 1` and
 //! [`spread`](crate::spread()) do better. By addresses alone means that RSS is asked for IP and for no protocol above it; a device that then has no hash for TCP or UDP
-//! gives these to its first queue.
+//! gives these to its first queue. What DPDK has made of it is looked at when the device is configured, and said; whether a card then does so is untested.
+//!
+//! # Offloads
+//! Received: the IPv4 header's checksum, where the device checks it. Sent: none of checksums and segmentation (TSO), for there is nothing to gain: what
+//! a forwarded packet's checksum becomes follows from the few bytes that change (RFC 1624), and nothing here sends segments that a card would have to cut.
 //!
 //! # What may happen
 //! * A device is one port's: another port on it is refused, whatever name DPDK has for it there.

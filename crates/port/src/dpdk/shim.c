@@ -1,5 +1,5 @@
 /* What DPDK offers only as inline functions or large structures, as plain functions for the Rust side (sys.rs), and the
- * mempool whose store is a queue's stock. Rust and C share two structures, `struct tm_stock` and `struct rte_mbuf`;
+ * mempool whose store is a queue's stock. Rust and C share `struct rte_mbuf`, `struct tm_stock` and those that calls fill in;
  * both sides check their layout when they are compiled.
  *
  * Errors: a negative errno, and in `words` what DPDK has logged about it.
@@ -99,6 +99,7 @@ _Static_assert(sizeof(struct tm_info) == 72, "info layout");
 
 /* What a device's queues are to be. */
 struct tm_wish {
+	uint64_t rss; /* once configured: of what the device hashes to choose a queue; 0: it does not */
 	uint16_t queues;
 	uint16_t mtu; /* 0: as it is */
 	uint16_t rx_ring;
@@ -108,7 +109,13 @@ struct tm_wish {
 	uint8_t by_addresses; /* queues are chosen by addresses alone */
 	uint8_t key[MOST_KEY]; /* of the hash that chooses them */
 };
-_Static_assert(sizeof(struct tm_wish) == 76, "wish layout");
+_Static_assert(sizeof(struct tm_wish) == 88, "wish layout");
+
+/* Packet memory, in whole pages. */
+struct tm_region {
+	void *memory;
+	size_t len;
+};
 
 /* ---- the mempool ---------------------------------------------------------------------------------------------- */
 
@@ -438,7 +445,7 @@ tm_probe(const char *name, const char *arguments, uint16_t *port, char *words, s
 	return heard(&ear, result, words, room);
 }
 
-/* Decides the number of queues and what the device does for us. Says the lengths of the rings, and an MTU of 0 if the driver cannot set it. */
+/* Decides the number of queues and what the device does for us. Says the lengths of the rings, by what queues are chosen, and an MTU of 0 if the driver cannot set it. */
 int
 tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 {
@@ -472,6 +479,10 @@ tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 		}
 	}
 	result = rte_eth_dev_configure(port, wish->queues, wish->queues, &conf);
+	/* What was made of it, not what was asked for. */
+	if (result == 0)
+		result = rte_eth_dev_conf_get(port, &conf);
+	wish->rss = conf.rxmode.mq_mode & RTE_ETH_MQ_RX_RSS_FLAG ? conf.rx_adv_conf.rss_conf.rss_hf : 0;
 	if (result == 0 && wish->mtu != 0) {
 		result = rte_eth_dev_set_mtu(port, mtu);
 		if (result == -ENOTSUP) {
@@ -529,9 +540,9 @@ tm_start(uint16_t port, const struct tm_wish *wish, struct tm_stock *const *stoc
 	return heard(&ear, result, words, room);
 }
 
-/* Closes the device and lets go of it. */
+/* Closes the device and lets go of it, and of memory that no other device has. */
 int
-tm_close(uint16_t port, char *words, size_t room)
+tm_close(uint16_t port, const struct tm_region *regions, size_t count, char *words, size_t room)
 {
 	struct rte_eth_dev_info info;
 	struct ear ear;
@@ -547,25 +558,35 @@ tm_close(uint16_t port, char *words, size_t room)
 		result = 0;
 	if (rte_eth_dev_close(port) < 0 && result == 0)
 		result = -EIO;
+	for (size_t i = 0; i < count; i++) {
+		if (info.device != NULL)
+			rte_dev_dma_unmap(info.device, regions[i].memory, (uint64_t)(uintptr_t)regions[i].memory, regions[i].len);
+		rte_extmem_unregister(regions[i].memory, regions[i].len);
+	}
 	if (info.device != NULL)
 		removed = rte_dev_remove(info.device);
 	current = NULL;
 	return heard(&ear, result < 0 ? result : removed, words, room);
 }
 
-/* Makes packet memory known to DPDK, and to the device if that reads and writes memory itself. */
+/* Makes packet memory known to DPDK, if this is the first device that has it, and to the device if that reads and writes memory itself. */
 int
-tm_map(uint16_t port, void *memory, size_t len, size_t page)
+tm_map(uint16_t port, const struct tm_region *region, size_t page, int first)
 {
 	struct rte_eth_dev_info info;
 	int result = rte_eth_dev_info_get(port, &info);
 
 	if (result < 0)
 		return result;
-	if (rte_extmem_register(memory, len, NULL, 0, page) < 0 && rte_errno != EEXIST)
+	if (first && rte_extmem_register(region->memory, region->len, NULL, 0, page) < 0)
 		return -rte_errno;
-	if (rte_dev_dma_map(info.device, memory, (uint64_t)(uintptr_t)memory, len) < 0 && rte_errno != ENOTSUP)
-		return -rte_errno;
+	if (rte_dev_dma_map(info.device, region->memory, (uint64_t)(uintptr_t)region->memory, region->len) < 0 &&
+	    rte_errno != ENOTSUP) {
+		result = -rte_errno;
+		if (first)
+			rte_extmem_unregister(region->memory, region->len);
+		return result;
+	}
 	return 0;
 }
 

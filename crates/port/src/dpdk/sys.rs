@@ -102,6 +102,8 @@ pub(super) const MOST_KEY: usize = 64;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
+    /// Once configured: of what the device hashes to choose a queue; 0 if it does not.
+    pub(super) rss: u64,
     pub(super) queues: u16,
     /// 0: as it is; so too when it is configured, if the driver cannot set it.
     pub(super) mtu: u16,
@@ -115,7 +117,18 @@ pub(super) struct Wish {
     /// The key of the hash that chooses them, as much of it as the device takes.
     pub(super) key: [u8; MOST_KEY],
 }
-const _: () = assert!(size_of::<Wish>() == 76);
+const _: () = assert!(size_of::<Wish>() == 88);
+
+/// `struct tm_region`: packet memory, in whole pages.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) memory: *mut u8,
+    pub(super) len: usize,
+}
+
+// SAFETY: only an address here; nobody follows it but DPDK, by `Control::map`'s promise.
+unsafe impl Send for Region {}
 
 unsafe extern "C" {
     fn tm_eal(argc: c_int, argv: *mut *mut c_char, words: *mut c_char, room: usize) -> c_int;
@@ -136,8 +149,8 @@ unsafe extern "C" {
         words: *mut c_char,
         room: usize,
     ) -> c_int;
-    fn tm_close(port: u16, words: *mut c_char, room: usize) -> c_int;
-    fn tm_map(port: u16, memory: *mut u8, len: usize, page: usize) -> c_int;
+    fn tm_close(port: u16, regions: *const Region, count: usize, words: *mut c_char, room: usize) -> c_int;
+    fn tm_map(port: u16, region: *const Region, page: usize, first: c_int) -> c_int;
     fn tm_link(port: u16) -> c_int;
     fn tm_stats(port: u16, out: *mut u64) -> c_int;
     fn tm_pool_new(
@@ -259,7 +272,7 @@ impl Control {
         Ok(port)
     }
 
-    /// Decides the number of queues, and the lengths of the rings and the MTU in `wish`.
+    /// Decides the number of queues, and the lengths of the rings, the MTU and the hash in `wish`.
     pub(super) fn configure(&self, port: u16, wish: &mut Wish) -> Result<(), Said> {
         // SAFETY: `wish` lives; DPDK checks the number.
         saying(|words, room| unsafe { tm_configure(port, wish, words, room) })
@@ -276,22 +289,22 @@ impl Control {
         saying(|words, room| unsafe { tm_start(port, wish, stocks.as_ptr(), words, room) })
     }
 
-    /// Closes the device and lets go of it.
+    /// Closes the device and lets go of it, and of `regions`.
     ///
     /// # Safety
-    /// Nobody is at work on its stocks.
-    pub(super) unsafe fn close(&self, port: u16) -> Result<(), Said> {
+    /// Nobody is at work on its stocks. The regions were mapped, and no other device has them.
+    pub(super) unsafe fn close(&self, port: u16, regions: &[Region]) -> Result<(), Said> {
         // SAFETY: the caller's promise.
-        saying(|words, room| unsafe { tm_close(port, words, room) })
+        saying(|words, room| unsafe { tm_close(port, regions.as_ptr(), regions.len(), words, room) })
     }
 
-    /// Makes memory known to the device.
+    /// Makes memory known to the device, and to DPDK if it is the `first` device that has it.
     ///
     /// # Safety
     /// The memory lives as long as the device.
-    pub(super) unsafe fn map(&self, port: u16, memory: *mut u8, len: usize, page: usize) -> Result<(), Said> {
+    pub(super) unsafe fn map(&self, port: u16, region: Region, page: usize, first: bool) -> Result<(), Said> {
         // SAFETY: the caller's promise.
-        saying(|_, _| unsafe { tm_map(port, memory, len, page) })
+        saying(|_, _| unsafe { tm_map(port, &region, page, first.into()) })
     }
 
     /// Makes the mempool of `stock` over packet memory.

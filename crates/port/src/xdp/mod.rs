@@ -16,7 +16,7 @@
 //!
 //! **Modes.** The program runs in the driver (`native`), or behind it (`generic`: any device, slower); in the driver, packets
 //! may be written into our memory by the device itself (`zero-copy`), or be copied there. `auto` takes the best there is and
-//! says which it was.
+//! says which it was. `zero-copy` has run on no driver that has it: virtual links refuse it, and `auto` copies there.
 //!
 //! **Several queues** are the device's, and it chooses among them. Where a role needs packets there by their addresses alone, the device is asked how it does it
 //! (ETHTOOL_GRXFH), and the notes say what to do where it looks at ports, too (`ethtool -N`), or does not answer.
@@ -339,8 +339,10 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
     if ports.iter().any(XdpPort::shares) {
         line += ", packet memory registered together";
     }
-    if options.busy_poll_us > 0 {
-        line += &format!(", busy polling for {} us", options.busy_poll_us);
+    // What the sockets have, which is what was asked for.
+    let polls_us = ports.iter().map(XdpPort::busy_poll_us).min().unwrap_or(0);
+    if polls_us > 0 {
+        line += &format!(", busy polling for {polls_us} us");
     }
     if ports.len() > 1 {
         line += ", flows as the device spreads them: the two directions of one may be on two workers";

@@ -177,6 +177,11 @@ impl XdpPort {
         self.open.as_ref().is_some_and(|open| sys::is_polled(&open.socket.fd))
     }
 
+    /// For how many microseconds a call polls, as the kernel has it.
+    pub(super) fn busy_poll_us(&self) -> u32 {
+        self.open.as_ref().map_or(0, |open| sys::busy_poll_us(&open.socket.fd))
+    }
+
     /// Frames that the kernel has now.
     pub fn lent(&self) -> usize {
         self.lent.count()

@@ -277,6 +277,13 @@ pub(super) fn set_busy_poll(fd: &OwnedFd, micros: u32, budget: u32) -> io::Resul
     set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget)
 }
 
+/// For how many microseconds a call polls, as the kernel has it; 0: not at all.
+pub(super) fn busy_poll_us(fd: &OwnedFd) -> u32 {
+    // SAFETY: an integer.
+    let of = |option| unsafe { get::<u32>(fd, libc::SOL_SOCKET, option) }.unwrap_or(0);
+    if of(SO_PREFER_BUSY_POLL) == 0 { 0 } else { of(SO_BUSY_POLL) }
+}
+
 /// Whether the kernel knows what to run when it polls for this socket.
 pub(super) fn is_polled(fd: &OwnedFd) -> bool {
     // SAFETY: an integer.

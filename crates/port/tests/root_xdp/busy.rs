@@ -40,6 +40,9 @@ fn root_xdp_busy_polling_runs_the_driver_or_says_that_it_cannot() {
         let options = Options { busy_poll_us, ..small(Mode::Native) };
         let mut open = open("right", "right", 1, &options, std::slice::from_ref(&memory)).unwrap();
         open.rule.set(&Ownership::default()).unwrap();
+        // The kernel has been told, whatever it can make of it here.
+        let told = open.notes.iter().any(|note| note.contains(", busy polling for 50 us"));
+        assert_eq!(told, busy_poll_us == 50, "{:?}", open.notes);
         let cannot = open.notes.iter().any(|note| note.contains("busy_poll_us changes nothing"));
         assert!(busy_poll_us > 0 || !cannot, "{:?}", open.notes);
         let mut right = open.queues.remove(0);

@@ -188,18 +188,6 @@ fn counters(control: &Client) -> Result<Counters> {
     Ok(control.get(path::COUNTERS, &())?)
 }
 
-/// How long the server's processor has had something to do, and how long it is there, in ticks.
-pub(super) fn ticks() -> Result<[u64; 2]> {
-    let text = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;
-    let name = format!("cpu{} ", last());
-    let line = text.lines().find_map(|line| line.strip_prefix(name.as_str()));
-    let line = line.with_context(|| format!("/proc/stat: no {name}"))?;
-    // user, nice, system, idle, iowait, irq, softirq, steal.
-    let all: Vec<u64> = line.split_whitespace().take(8).filter_map(|ticks| ticks.parse().ok()).collect();
-    let (sum, idle): (u64, u64) = (all.iter().sum(), all.iter().skip(3).take(2).sum());
-    Ok([sum - idle, sum])
-}
-
 #[cfg(test)]
 mod tests {
     use super::is_known;

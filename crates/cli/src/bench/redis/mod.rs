@@ -13,6 +13,7 @@ mod lab;
 mod load;
 
 use super::bursts::{PERCENTILES, percentile};
+use super::cable::{busy, ticks};
 use super::report::Report;
 use super::statistics::median;
 use super::zipf::Zipf;
@@ -237,7 +238,7 @@ impl Plan<'_> {
             for turn in 0..SUBJECTS.len() {
                 let at = (turn + run) % SUBJECTS.len();
                 let before = if at == 0 { self.lab.hits()? } else { 0 };
-                let since = lab::ticks()?;
+                let since = ticks()?;
                 let answers = if is_low {
                     let times = fleets[at].round_trips(asks, &order, PER_SECOND, args.time())?;
                     for (figures, (percent, _)) in came.figures[at].iter_mut().zip(PERCENTILES) {
@@ -249,9 +250,7 @@ impl Plan<'_> {
                     came.figures[at][0].push(turn.rate);
                     turn.answers
                 };
-                let now = lab::ticks()?;
-                let [busy, all] = [0, 1].map(|of| now[of].saturating_sub(since[of]));
-                came.busy[at].push(busy as f64 / all.max(1) as f64);
+                came.busy[at].push(busy(since, ticks()?));
                 if at == 0 {
                     came.hits.push((self.lab.hits()? - before) as f64 / answers.max(1) as f64);
                 }
