@@ -70,3 +70,13 @@ fn check_finds_what_is_wrong_with_ports_that_run_would_not_open() {
         folder.fail(&[("check a.toml", 2, said), ("run a.toml", 2, said)]);
     }
 }
+
+#[test]
+fn the_page_about_the_configuration_is_what_check_prints() {
+    let printed = Folder::new().ok("check --reference").out;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../CONFIGURATION.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let other = printed.lines().zip(page.lines()).find(|(printed, page)| printed != page);
+    let what = "CONFIGURATION.md is not what this program takes. Make it anew: cargo run --release -- check --reference > CONFIGURATION.md";
+    assert!(printed == page, "{what}\n{other:?}");
+}

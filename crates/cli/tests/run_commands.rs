@@ -305,16 +305,6 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
     assert!(schema["properties"]["next_hops"].is_object());
 }
 
-#[test]
-fn the_page_about_the_configuration_is_what_check_prints() {
-    let printed = Folder::new().ok("check --reference").out;
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../CONFIGURATION.md");
-    let page = std::fs::read_to_string(path).unwrap();
-    let other = printed.lines().zip(page.lines()).find(|(printed, page)| printed != page);
-    let what = "CONFIGURATION.md is not what this program takes. Make it anew: cargo run --release -- check --reference > CONFIGURATION.md";
-    assert!(printed == page, "{what}\n{other:?}");
-}
-
 /// Each command has a page of the manual, and each of its options is there.
 #[test]
 fn the_manual_says_what_each_command_takes() {
