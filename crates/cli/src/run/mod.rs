@@ -156,7 +156,6 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     // Wrong ports are found before the tables are built.
     let places = setup::places(&config, &Topology::read(Path::new("/sys")), &name)?;
     setup::warn_of_forwarding(&config.port);
-    setup::warn_of_stages(&config, &name);
     let trouble = Arc::new(Trouble::default());
     trouble.levels().set(&config.log);
     let opening = Opening {
@@ -178,6 +177,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let graph = role.graph().build()?;
     let mut engine =
         setup::engine(&config, graph, ports, &places, &domain, clock, repeatable, args.duration, traces)?;
+    setup::warn_of_stages(&config, &name);
     let graph = role.graph().build()?;
     let recorder = match &args.record {
         Some(path) => {
@@ -396,10 +396,10 @@ fn check_read(config: &Config, path: &Path) -> Result<(Graph, String)> {
     about.iter().for_each(|line| eprintln!("tidemill: warning: {name}: {line}"));
     let (graph, said) = role::check(config, &name)?;
     room::warn(&name, config);
-    setup::warn_of_stages(config, &name);
     let graph = graph.build()?;
     tidemill_graph::check_stages(&graph, &config.run.stages)
         .map_err(|error| usage(format!("{name}: run.{error}")))?;
+    setup::warn_of_stages(config, &name);
     Ok((graph, said))
 }
 

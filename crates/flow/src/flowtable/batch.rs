@@ -22,8 +22,7 @@ struct Moment {
 impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// For each key its flow, which is made if there is none: one pass instead of a lookup, a decision and an insertion (Fu 5.2.2).
     /// `hashes` are the keys' under [`hasher`](Self::hasher); `now` is the time in whatever the caller counts (seconds, say): the
-    /// stamp that [`expire`](Self::expire) goes by. A key that comes twice is new once. Of each 32 keys the new ones that have room in one of their two
-    /// buckets get it before any that have to search for some.
+    /// stamp that [`expire`](Self::expire) goes by. A key that comes twice is new once.
     ///
     /// The first search for room that fails is the last of this call, and ends its insertions (Fu 4.5.2). The calls after it do without
     /// searches for a while ([`LONGEST_REST`](super::LONGEST_REST)), and longer if the next fails too: then a new flow goes into one of its own two
@@ -173,8 +172,8 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// Finds or makes the flows of a group's keys, of which the first is number `start`. What was seen of them `then` holds unless an entry
     /// has moved since. (Who comes over from another hash makes room, also the last.)
     ///
-    /// Flows that were found come first, and with them what is turned away without a search; then those that are new and have room; then the others, in
-    /// their order. No jump depends on whether a packet is of a flow or of a flood.
+    /// Flows that were found come first, and with them what is turned away without a search; then the others, in their order. Neither makes
+    /// room nor takes it, so the order changes nothing, and no jump depends on whether a packet is of a flow or of a flood.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn settle_group<P: Probe>(
@@ -204,13 +203,18 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             if *effort == Effort::Search {
                 bits(rest & group.hopeless).for_each(|i| store.ask_move(group.place(i).bucket, probe));
             }
-            if then.settled && *effort != Effort::None && self.len + GROUP <= self.most {
+            // Those that are new and have room, up to one that has to be looked after; so on behind it.
+            while then.settled && rest != 0 && *effort != Effort::None && self.len + GROUP <= self.most {
                 let head = u64::from(now) | self.generation_flag();
-                let first = |i| first(start + i);
-                let made = store.put_group(group, rest, head, keys, &mut out[start..], first, probe);
+                let first_of = |i| first(start + i);
+                let made = store.put_group(group, rest, head, keys, &mut out[start..], first_of, probe);
                 self.len += made.count_ones() as usize;
                 self.counters.inserted += u64::from(made.count_ones());
                 rest &= !made;
+                let Some(i) = bits(rest).next() else { break };
+                rest &= rest - 1;
+                out[start + i] =
+                    self.settle_one(now, group, start, i, &keys[i], then, effort, out, first, probe);
             }
         }
         for i in bits(rest) {

@@ -69,8 +69,9 @@ impl<const W: usize, S: State> Store<W, S> {
         slot
     }
 
-    /// Makes the flows of those among a group's keys that are new and have room in one of their buckets: where the lane that was free is free still.
-    /// Whoever came to that bucket meanwhile has taken that lane; so nobody did, the key is new still, and a home that was full is full. Returns the bits of those made.
+    /// Makes the flows of the first among a group's keys, as long as they are new and have room in one of their buckets: the lane that was free is free still.
+    /// Whoever came to that bucket meanwhile has taken that lane; so nobody did, and the key is new still. A move gives the place that it makes away at once, so a home
+    /// that was full is full. Returns the bits of those made.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn put_group<P: Probe>(
@@ -85,16 +86,17 @@ impl<const W: usize, S: State> Store<W, S> {
     ) -> u32 {
         let (keys, out) = (&keys[..keys.len().min(out.len())], &mut out[..]);
         let buckets = self.tags.as_chunks::<WORDS>().0;
-        let mut made = (group.welcome | group.guests) & among;
-        for i in bits(made) {
+        let mut made = 0;
+        // Up to the lowest that is neither.
+        let others = among & !(group.welcome | group.guests);
+        for i in bits(among & (others & others.wrapping_neg()).wrapping_sub(1)) {
             let is_guest = group.guests >> i & 1 != 0;
             let Place { bucket: home, tag } = group.place(i);
             let bucket = select_unpredictable(is_guest, group.other(i), home);
             let lane = group.lane(i);
             let tags = Tags(&buckets[bucket as usize]);
             if tags.tag(lane) != 0 {
-                made &= !(1 << i);
-                continue;
+                break;
             }
             let slot = bucket as usize * LANES + lane;
             self.write_entry(slot, &keys[i], head | (u64::from(is_guest) * IN_ALTERNATE), &first(i), probe);
@@ -104,6 +106,7 @@ impl<const W: usize, S: State> Store<W, S> {
             probe.write(std::ptr::from_ref(&tags.0[lane / 4]).addr(), 8);
             tags.set(lane, tag);
             out[i] = Outcome::New(Slot::new(slot));
+            made |= 1 << i;
         }
         made
     }

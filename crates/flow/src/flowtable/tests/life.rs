@@ -55,6 +55,37 @@ fn random_lives_with_keys_of_a_line_and_more() {
     lives::<9, u64>(5000..5000 + LIVES);
 }
 
+/// Key by key or in batches, each packet has the same outcome, also where tables are full, entries move and searches fail.
+#[test]
+fn batches_do_what_one_after_the_other_does() {
+    let (mut moves, mut failed) = (0, 0);
+    for seed in 0..if cfg!(miri) { 1 } else { 40 } {
+        let hash = Masked { clear: [0, 0xff00][seed as usize % 2], ..Masked::good(seed) };
+        let table = || FlowTable::<2, u64, _>::new(31 * (1 + seed as usize % 9), hash).unwrap();
+        let (mut batches, mut each) = (table(), table());
+        let pool = batches.slots() as u64 * 3 / 2;
+        for round in 0..60 {
+            let count = 1 + mix(seed << 32 | round) % 80;
+            let keys: Vec<Key<2>> =
+                (0..count).map(|i| key(mix(seed << 40 | round << 16 | i) % pool)).collect();
+            let hashes: Vec<u64> = keys.iter().map(|key| hash.hash(key)).collect();
+            let (mut ours, mut theirs) = (vec![Outcome::Full; keys.len()], vec![Outcome::Full; keys.len()]);
+            batches.find_or_insert_batch_with(round as u32, &hashes, &keys, &mut ours, |i| i as u64);
+            each.find_or_insert_each_with(round as u32, &hashes, &keys, &mut theirs, |i| i as u64);
+            assert_eq!(ours, theirs, "seed {seed}, round {round}");
+            assert_eq!(batches.counters(), each.counters());
+            if round % 8 == 7 {
+                for table in [&mut batches, &mut each] {
+                    table.sweep(2, |_, stamp, _| if stamp % 3 == 0 { Swept::Goes } else { Swept::Stays });
+                }
+            }
+        }
+        moves += batches.counters().moves;
+        failed += batches.counters().failed;
+    }
+    assert!(cfg!(miri) || moves > 100 && failed > 100, "{moves} moves, {failed} searches failed");
+}
+
 /// In the first slot too, which is read where there is no flow.
 #[test]
 fn a_word_of_a_flow_or_of_none() {
