@@ -5,32 +5,54 @@
 
 use crate::words::{AtomicU64, Ordering};
 
-/// AVX2 and the bit instructions of its time. Asked once: the library would look at each name every time.
+/// What a CPU may have beyond the baseline, the more the higher; zero is not asked yet.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-static AVX2: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("bmi1")
-        && is_x86_feature_detected!("bmi2")
-        && is_x86_feature_detected!("lzcnt")
-        && is_x86_feature_detected!("popcnt")
-});
-
+const BASELINE: u8 = 1;
+/// AVX2 and the bit instructions of its time.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const AVX2: u8 = 2;
 /// AVX-512 as servers have it since 2017, and [`AVX2`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-static AVX512: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512cd")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-        && *AVX2
-});
+const AVX512: u8 = 3;
 
-/// Whether this CPU has what kernels for [`AVX512`] want.
+/// What this CPU has. Asked once: the library would look at each name every time. Nothing else is published by it, so it needs no
+/// order: two threads that find it unasked both ask, and hear the same.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn has() -> u8 {
+    use std::sync::atomic::AtomicU8;
+    static HAS: AtomicU8 = AtomicU8::new(0);
+    #[cold]
+    fn ask() -> u8 {
+        let avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt");
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512cd")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        let has = match (avx2, avx512) {
+            (true, true) => AVX512,
+            (true, false) => AVX2,
+            (false, _) => BASELINE,
+        };
+        HAS.store(has, Ordering::Relaxed);
+        has
+    }
+    match HAS.load(Ordering::Relaxed) {
+        0 => ask(),
+        has => has,
+    }
+}
+
+/// Whether this CPU has what kernels for AVX-512 want.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub(crate) fn has_avx512() -> bool {
-    *AVX512
+    has() == AVX512
 }
 
 /// Runs `f` compiled for the instructions that this CPU has (AVX-512, or AVX2, with BMI), or as it is. What `f` calls must be
@@ -53,7 +75,7 @@ pub(crate) fn on_this_cpu<R>(f: impl FnOnce() -> R) -> R {
             // SAFETY: this CPU has just said that it has them.
             return unsafe { avx512(f) };
         }
-        if *AVX2 {
+        if has() == AVX2 {
             // SAFETY: as above.
             return unsafe { avx2(f) };
         }
