@@ -58,7 +58,7 @@ impl<const W: usize> Keyed<W> {
         Keyed { factors: std::array::from_fn(|_| [pair(), pair()]), offsets }
     }
 
-    /// The hashes of keys that are 0 but in some words: bit `i` of `words` is set where word `i` of one of them may be something else. They are those of
+    /// The hashes of keys that are 0 but in some words: bit `i` of `words` is set where word `i` of one of them may be something else (so `W` is 32 at most). They are those of
     /// [`hash`](KeyHash::hash), at the cost of these words alone. `out` is at least as long as `keys`.
     pub fn hash_sparse(&self, keys: &[Key<W>], words: u32, out: &mut [u64]) {
         on_this_cpu(
@@ -70,6 +70,7 @@ impl<const W: usize> Keyed<W> {
     #[inline(always)]
     fn hash_words(&self, keys: &[Key<W>], words: u32, out: &mut [u64]) {
         const LANES: usize = 8;
+        const { assert!(W <= u32::BITS as usize, "a bit for each word") };
         let mut still = self.offsets;
         for (word, factors) in self.factors.iter().enumerate() {
             for (sum, [a, b]) in still.iter_mut().zip(factors) {

@@ -78,8 +78,21 @@ fn hash(table: &Table, key: &Key<2>) -> u64 {
     table.hasher().hash(key)
 }
 
-/// Puts a key in; its state is `[0, 0]`.
+/// Puts a key in; its state is `[0, 0]`. By a batch, as on the data path.
 fn put(table: &mut Table, key: &Key<2>) {
+    put_all(table, &[*key]);
+}
+
+/// Puts keys in, as one batch.
+fn put_all(table: &mut Table, keys: &[Key<2>]) {
+    let hashes: Vec<u64> = keys.iter().map(|key| hash(table, key)).collect();
+    let mut out = vec![Outcome::Full; keys.len()];
+    table.find_or_insert_batch(7, &hashes, keys, &mut out);
+    assert!(out.iter().all(|outcome| matches!(outcome, Outcome::New(_))), "{out:?}");
+}
+
+/// The same for one key by itself.
+fn put_singly(table: &mut Table, key: &Key<2>) {
     let outcome = table.find_or_insert(7, hash(table, key), key);
     assert!(matches!(outcome, Outcome::New(_)), "{outcome:?}");
 }
@@ -117,7 +130,12 @@ fn found_throughout(mut table: Table, key: Key<2>, wanted: State, write: impl Fn
 
 #[test]
 fn an_insertion_is_seen_whole_or_not() {
-    model(3, || {
+    seen_whole_or_not(put);
+    seen_whole_or_not(put_singly);
+}
+
+fn seen_whole_or_not(put: fn(&mut Table, &Key<2>)) {
+    model(3, move || {
         let mut table = table(1);
         let mut reader = table.reader();
         let key = Keys::new(1).next(0, 0);
@@ -278,6 +296,39 @@ fn a_key_that_moves_home_is_found() {
     model(1, || {
         let (table, mut keys, key) = away();
         found_throughout(table, key, [3, 4], |table| put_moving(table, &keys.next(0, 0), 1));
+    });
+}
+
+/// A key whose home is full and whose other bucket is not goes there at once.
+#[test]
+fn a_guest_is_seen_whole_or_not() {
+    model(1, || {
+        let (mut table, mut keys) = (table(2), Keys::new(2));
+        for _ in 0..LANES {
+            put(&mut table, &keys.next(0, 0));
+        }
+        let guest = keys.next(0, 1);
+        let mut reader = table.reader();
+        let looker = thread::spawn(move || {
+            let seen = [0, 1].map(|_| state(&mut reader, &guest));
+            assert!(seen.iter().all(|state| matches!(state, None | Some([0, 0]))), "{seen:?}");
+            assert!(seen[1].is_some() || seen[0].is_none(), "{seen:?}");
+        });
+        put(&mut table, &guest);
+        looker.join().unwrap();
+    });
+}
+
+/// One batch: a key that goes to its other bucket, then one for which a third must move.
+#[test]
+fn a_key_that_moves_in_the_middle_of_a_batch_is_found() {
+    model(1, || {
+        let (table, mut keys, key) = at_home();
+        found_throughout(table, key, [3, 4], |table| {
+            let before = table.counters().moves;
+            put_all(table, &[keys.next(0, 1), keys.next(0, 0)]);
+            assert_eq!(table.counters().moves - before, 1);
+        });
     });
 }
 

@@ -1,7 +1,7 @@
 //! Finding or making the flows of many keys at once.
 
 use super::group::{GROUP, Group};
-use super::insert::Effort;
+use super::insert::{Effort, Made};
 use super::store::Store;
 use super::tags::bits;
 use super::{FlowTable, Outcome, State};
@@ -207,10 +207,10 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             while then.settled && rest != 0 && *effort != Effort::None && self.len + GROUP <= self.most {
                 let head = u64::from(now) | self.generation_flag();
                 let first_of = |i| first(start + i);
-                let made = store.put_group(group, rest, head, keys, &mut out[start..], first_of, probe);
-                self.len += made.count_ones() as usize;
-                self.counters.inserted += u64::from(made.count_ones());
-                rest &= !made;
+                let mut made = Made { bits: 0, len: &mut self.len, inserted: &mut self.counters.inserted };
+                store.put_group(group, rest, head, keys, &mut out[start..], first_of, &mut made, probe);
+                rest &= !made.bits;
+                drop(made);
                 let Some(i) = bits(rest).next() else { break };
                 rest &= rest - 1;
                 out[start + i] =

@@ -1,8 +1,8 @@
 //! The common part of every batch: for up to 32 keys their buckets, their tags compared, their entries asked for and compared,
 //! each step for all of them so that the misses overlap.
 //!
-//! This module is one of the named homes of `unsafe`: the kernel for AVX-512 loads tags and keys as vectors. It runs for the
-//! table's owner only, on the one thread that writes, so its plain loads race with nothing.
+//! This module is one of the named homes of `unsafe`: the kernel for AVX-512 loads tags and keys as vectors. It runs by the
+//! table itself, whose writing takes it `&mut`: nobody writes meanwhile, so its plain loads race with nothing.
 
 use super::State;
 use super::store::{Place, Store};
@@ -375,8 +375,11 @@ impl<const W: usize, S: State> Store<W, S> {
     #[inline(always)]
     fn note_mixed<const INSERT: bool>(&self, group: &Group) {
         if !INSERT {
-            let known = group.seen.count_ones();
-            self.mixed.store((3..=GROUP as u32 - 3).contains(&known), Ordering::Relaxed);
+            let mixed = (3..=GROUP as u32 - 3).contains(&group.seen.count_ones());
+            // Seldom: its line is the readers' too.
+            if self.mixed.load(Ordering::Relaxed) != mixed {
+                self.mixed.store(mixed, Ordering::Relaxed);
+            }
         }
     }
 

@@ -14,7 +14,10 @@ use tidemill_lookup::probe::Probe;
 pub const SEARCH: usize = 2 + 2 * LANES;
 
 /// Entries whose other buckets a search asks for at once: nearly always one of the first few may move, and all others' lines would be asked for in vain.
+/// A key that is turned away in the end has asked for so many ([`Store::ask_search`]), and for what a move touches: with its own buckets at most
+/// what a lookup may touch.
 const ASKED: usize = 4;
+const _: () = assert!(ASKED + 4 <= 2 * MOST_EQUAL_TAGS, "of entries of a line: two of them, two versions");
 const FIRST_ASKED: u32 = (1 << ASKED) - 1;
 
 /// Keys of one tag that a bucket holds at most; more go to their alternate or nowhere. With a hash that the attacker does not know
@@ -40,6 +43,22 @@ pub(super) struct New<'a, const W: usize, S> {
     pub(super) key: &'a Key<W>,
     pub(super) head: u64,
     pub(super) state: S,
+}
+
+/// What a group has made so far. Counted at the end, also where that is a panic of who says what states begin with.
+pub(super) struct Made<'a> {
+    pub(super) bits: u32,
+    pub(super) len: &'a mut usize,
+    pub(super) inserted: &'a mut u64,
+}
+
+impl Drop for Made<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let count = self.bits.count_ones();
+        *self.len += count as usize;
+        *self.inserted += u64::from(count);
+    }
 }
 
 impl<const W: usize, S: State> Store<W, S> {
@@ -71,7 +90,7 @@ impl<const W: usize, S: State> Store<W, S> {
 
     /// Makes the flows of the first among a group's keys, as long as they are new and have room in one of their buckets: the lane that was free is free still.
     /// Whoever came to that bucket meanwhile has taken that lane; so nobody did, and the key is new still. A move gives the place that it makes away at once, so a home
-    /// that was full is full. Returns the bits of those made.
+    /// that was full is full. `made` has the bits of those made.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn put_group<P: Probe>(
@@ -82,11 +101,11 @@ impl<const W: usize, S: State> Store<W, S> {
         keys: &[Key<W>],
         out: &mut [Outcome],
         first: impl Fn(usize) -> S,
+        made: &mut Made,
         probe: &P,
-    ) -> u32 {
+    ) {
         let (keys, out) = (&keys[..keys.len().min(out.len())], &mut out[..]);
         let buckets = self.tags.as_chunks::<WORDS>().0;
-        let mut made = 0;
         // Up to the lowest that is neither.
         let others = among & !(group.welcome | group.guests);
         for i in bits(among & (others & others.wrapping_neg()).wrapping_sub(1)) {
@@ -98,17 +117,16 @@ impl<const W: usize, S: State> Store<W, S> {
             if tags.tag(lane) != 0 {
                 break;
             }
-            let slot = bucket as usize * LANES + lane;
-            self.write_entry(slot, &keys[i], head | (u64::from(is_guest) * IN_ALTERNATE), &first(i), probe);
+            let (slot, state) = (bucket as usize * LANES + lane, first(i));
+            self.write_entry(slot, &keys[i], head | (u64::from(is_guest) * IN_ALTERNATE), &state, probe);
             if is_guest {
                 self.one_more_stray(home, probe);
             }
             probe.write(std::ptr::from_ref(&tags.0[lane / 4]).addr(), 8);
             tags.set(lane, tag);
             out[i] = Outcome::New(Slot::new(slot));
-            made |= 1 << i;
+            made.bits |= 1 << i;
         }
-        made
     }
 
     /// Moves an entry to a free slot of its other bucket.

@@ -101,9 +101,10 @@ impl Slot {
 pub enum Outcome {
     /// It was there; its stamp is now.
     Found(Slot),
-    /// It is there now, with a state of zeros.
+    /// It is there now, with a state of zeros, or what it was to begin with.
     New(Slot),
-    /// It is new and there is no room for it, or none was searched for (see [`FlowTable::find_or_insert_batch`]).
+    /// It is new and there is no room for it, or none was searched for (see [`FlowTable::find_or_insert_batch`]), or no more are wanted
+    /// ([`FlowTable::keep_free`]).
     Full,
 }
 
@@ -125,7 +126,8 @@ pub struct Counters {
     pub inserted: u64,
     /// Insertions that found none after a search.
     pub failed: u64,
-    /// New keys that were turned away without a search, for one of their batch or of those just before had failed.
+    /// New keys that were turned away without a search: one of their batch or of those just before had failed, or the table has as many flows
+    /// as it may ([`FlowTable::keep_free`]).
     pub skipped: u64,
     /// Entries moved to their other bucket.
     pub moves: u64,

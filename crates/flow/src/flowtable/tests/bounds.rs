@@ -43,6 +43,36 @@ fn fill<const W: usize, S: State>(hash: Masked<W>, slots: usize, refusals: u64) 
     first.unwrap()
 }
 
+/// Fills a table by batches until as many searches have failed: what each call touches and asks for.
+fn fill_by_batches<const W: usize, S: State>(hash: Masked<W>, slots: usize, refusals: u64) {
+    let mut table = FlowTable::<W, S, Masked<W>>::new(slots, hash).unwrap();
+    let (lookup, insert) =
+        (FlowTable::<W, S, Masked<W>>::LOOKUP_LINES, FlowTable::<W, S, Masked<W>>::INSERT_LINES);
+    let probe = Lines::default();
+    for call in 0.. {
+        let keys: [_; 70] = std::array::from_fn(|i| key(call * 70 + i as u64));
+        let hashes = keys.map(|key| hash.hash(&key));
+        let (before, mut out) = (table.counters(), [Outcome::Full; 70]);
+        table.find_or_insert_batch_probed(1, &hashes, &keys, &mut out, &probe);
+        let (lines, _) = probe.take();
+        let after = table.counters();
+        let searches = (after.moves - before.moves + after.failed - before.failed) as usize;
+        let most = keys.len() * lookup + searches * (insert - lookup);
+        assert!(lines <= most, "a batch with {searches} searches touches {lines} lines, at most {most}");
+        if after.failed >= refusals {
+            break;
+        }
+    }
+}
+
+#[test]
+fn batches_are_bounded_until_the_table_is_full_and_beyond() {
+    fill_by_batches::<1, u64>(Masked::good(1), 3000, 20);
+    fill_by_batches::<2, u64>(Masked::good(2), 10_000, 20);
+    fill_by_batches::<2, [u64; 8]>(Masked::good(4), 5000, 20);
+    fill_by_batches::<5, [u64; 2]>(Masked::good(5), 20_000, 20);
+}
+
 #[test]
 fn every_operation_is_bounded_until_the_table_is_full_and_beyond() {
     assert!(fill::<1, u64>(Masked::good(1), 3000, 100) > 0.9);

@@ -125,6 +125,8 @@ fn check_new<const W: usize, S: State>(
 
 #[test]
 fn the_vectors_see_what_the_scalar_form_sees() {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, scalar))))]
+    println!("with the kernel for AVX-512: {}", crate::simd::has_avx512());
     for (slots, flows) in [(1, 20), (1000, 300), (1000, 940), (1000, 1100), (31 * 331, 9700)] {
         agree::<1, u64>(Masked::good(1), slots, flows);
         agree::<2, u64>(Masked::good(2), slots, flows);
