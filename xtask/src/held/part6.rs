@@ -50,7 +50,7 @@ pub(crate) const LINES: &[Line] = &[
     }),
     ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 11)),
     ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 14)),
-    ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 4)),
+    ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 5)),
     ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),
     ("flows stay on one worker, in order: software", |machine| {
         let flows = machine.tests(&["-p", "tidemill-port", "--test", "spread"], 14)?;
