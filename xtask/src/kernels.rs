@@ -41,11 +41,23 @@ const TOOLS: [(&str, &str); 4] = [
     ("depmod", "kmod"),
 ];
 
-/// Whether all tests passed on all kernels.
-pub(crate) fn run(options: &Options) -> Result<bool> {
+fn tools() -> Result<()> {
     for (program, package) in TOOLS {
         ensure!(env::has_program(program), "{program} is missing: apt-get install {package}");
     }
+    Ok(())
+}
+
+/// The release of the kernel that is taken where none is named, which is here then, as the tools are. An error says what this machine lacks.
+pub(crate) fn provide() -> Result<String> {
+    tools()?;
+    let (_, _, release) = unpacked(&env::scratch("kernels")?, &newest()?)?;
+    Ok(release)
+}
+
+/// Whether all tests passed on all kernels.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    tools()?;
     let folder = env::scratch("kernels")?;
     let kernels = if options.kernels.is_empty() { vec![newest()?] } else { options.kernels.clone() };
     let tests = TESTS

@@ -62,9 +62,9 @@ ovsdb-server "$folder/conf.db" --remote="punix:$OVS_RUNDIR/db.sock" --unixctl="$
 	--log-file="$folder/ovsdb.log" >/dev/null 2>&1 </dev/null &
 children+=($!)
 patiently vsctl --no-wait init
-pages="--in-memory"
+pages="--in-memory" named="2 MB"
 free=$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages 2>/dev/null || echo 0)
-[ "$free" -ge 512 ] || pages="--no-huge --no-shconf -m 2048"
+[ "$free" -ge 512 ] || pages="--no-huge --no-shconf -m 2048" named="4 KB"
 other=0
 [ "$cpu" -eq 0 ] && other=1
 vsctl --no-wait set Open_vSwitch . other_config:dpdk-init=true \
@@ -121,7 +121,7 @@ stat() { awk -v what="$1" '/^pmd thread/ {on = 1} /^main thread/ {on = 0} on && 
 
 order 0 1 1
 printf '{"v":1,"ready":true,"subject":"peer:%s","build_seconds":%s,"params":{"pages":"%s","version":"%s","vectors":"%s","seconds":%s}}\n' "$structure" \
-	"$(awk -v b="$begin" -v e="$EPOCHREALTIME" 'BEGIN {printf "%.2f", e - b}')" "${pages%% *}" \
+	"$(awk -v b="$begin" -v e="$EPOCHREALTIME" 'BEGIN {printf "%.2f", e - b}')" "$named" \
 	"$("$vswitchd" --version | sed -n 's/.*(Open vSwitch) //p')" "$vectors" "$seconds"
 while read -r word name; do
 	case "$word" in

@@ -71,6 +71,41 @@ fn check_finds_what_is_wrong_with_ports_that_run_would_not_open() {
     }
 }
 
+/// Packet memory is known without a device: `run` finds what does not fit before it looks for the interface, and in the same words.
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+#[test]
+fn check_finds_what_does_not_fit_packet_memory() {
+    let folder = Folder::new();
+    let port = |name: &str, rx_ring: usize| {
+        format!(
+            "[[port]]\nname = \"{name}\"\nkind = \"af_xdp\"\ninterface = \"tm-none-{name}\"\nrx_ring = {rx_ring}\n"
+        )
+    };
+    let write = |text: &str| folder.write("a.toml", format!("version = 1\nrole = \"router\"\n{text}"));
+    let frame_size =
+        "port `a`: memory.frame_size = 8192: AF_XDP takes frames of 2048 or 4096 bytes: set one of them";
+    let held = |port: &str, rx_ring: usize, held: usize, frames: usize| {
+        format!(
+            "port `{port}`: with rx_ring = {rx_ring}, the receive rings of this worker's af_xdp ports would hold {held} of its {frames} frames"
+        )
+    };
+    for (text, said) in [
+        (format!("[memory]\nframe_size = 8192\n{}", port("a", 64)), frame_size.to_owned()),
+        (port("a", 8192), held("a", 8192, 8192, 8192)),
+        (format!("[memory]\nframes = 1024\n{}", port("a", 1024)), held("a", 1024, 1024, 1024)),
+    ] {
+        write(&text);
+        folder.fail(&[("check a.toml", 2, said.as_str()), ("run a.toml", 2, said.as_str())]);
+    }
+    // The rings of all ports together are too many, and the port is named with which they are.
+    write(&(port("a", 4096) + &port("b", 4096)));
+    folder.fail(&[("check a.toml", 2, held("b", 4096, 8192, 8192).as_str())]);
+    write(&(port("a", 2048) + &port("b", 4096)));
+    folder.ok("check a.toml");
+    write(&format!("[memory]\nframes = 16384\nframe_size = 4096\n{}{}", port("a", 4096), port("b", 8192)));
+    folder.ok("check a.toml");
+}
+
 #[test]
 fn the_page_about_the_configuration_is_what_check_prints() {
     let printed = Folder::new().ok("check --reference").out;

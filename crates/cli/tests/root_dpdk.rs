@@ -263,6 +263,35 @@ fn root_ipv6_between_devices_that_cost_nothing() {
     }
 }
 
+/// Neither starts DPDK for it.
+#[test]
+fn root_check_finds_what_run_would_refuse() {
+    let folder = Folder::new();
+    for (text, said) in [
+        (
+            "[dpdk]\narguments = ['--help']\n",
+            "port `a`: [dpdk] arguments: --help: DPDK would print its manual",
+        ),
+        (
+            "[dpdk]\narguments = ['--proc-type', 'secondary']\n",
+            "port `a`: [dpdk] arguments: --proc-type=secondary: nothing is shared",
+        ),
+        (
+            "[dpdk]\narguments = ['-a', '3b:00.0,mprq_en=1']\n",
+            "port `a`: [dpdk] arguments: mprq_en=1 has the driver receive into buffers of its own",
+        ),
+        ("mtu = 3000\n", "port `a`: frames of 2048 bytes do not hold packets of mtu = 3000"),
+    ] {
+        let port = "[[port]]\nname = 'a'\nkind = 'dpdk'\ndevice = 'net_null0'\n";
+        folder.write("a.toml", format!("version = 1\nrole = 'router'\n{port}{text}"));
+        folder.fail(&[("check a.toml", 2, said), ("run a.toml --duration 1", 2, said)]);
+    }
+    // Who has no such port never starts it.
+    let port = "[[port]]\nname = 'a'\nkind = 'null'\n";
+    folder.write("a.toml", format!("version = 1\nrole = 'router'\n{port}[dpdk]\narguments = ['--help']\n"));
+    folder.ok("check a.toml");
+}
+
 #[test]
 fn root_a_build_without_such_a_device_says_so() {
     let folder = Folder::new();

@@ -78,6 +78,13 @@ impl Machine {
         objects(&proc::output(Command::new(std::env::current_exe()?).args(arguments))?)
     }
 
+    /// Runs `cargo xtask peers` with these arguments; the objects that it prints. Nothing is held against a peer on pages of 4 KB.
+    fn peers(&self, arguments: &[&str]) -> Result<Vec<Value>> {
+        let objects = self.xtask(&[&["peers"], arguments].concat())?;
+        on_huge_pages(&objects)?;
+        Ok(objects)
+    }
+
     /// Runs `cargo xtask` with these arguments; the last line that it prints.
     fn said(&self, arguments: &[&str]) -> Result<String> {
         let text = proc::output(Command::new(std::env::current_exe()?).args(arguments))?;
@@ -144,6 +151,21 @@ fn objects(text: &str) -> Result<Vec<Value>> {
     lines.map(|line| serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))).collect()
 }
 
+/// Refuses a peer that says its memory lies on pages of 4 KB: it is slower for that, and ours has larger ones. One that cannot say passes.
+fn on_huge_pages(objects: &[Value]) -> Result<()> {
+    for line in objects {
+        let subject = line["subject"].as_str().unwrap_or_default();
+        let pages = line["params"]["pages"].as_str().filter(|_| subject.starts_with("peer:"));
+        if let Some(pages) = pages.filter(|pages| !pages.starts_with("2 MB")) {
+            bail!(
+                "{subject} on pages of {pages}, 2 MB wanted: run as root, or raise vm.nr_hugepages; for what malloc gives, \
+                 allow transparent ones (/sys/kernel/mm/transparent_hugepage/enabled)"
+            );
+        }
+    }
+    Ok(())
+}
+
 fn number(object: &Value, field: &str) -> f64 {
     object[field].as_f64().unwrap_or(f64::NAN)
 }
@@ -207,6 +229,23 @@ fn count(counter: &mut usize, word: &'static str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn peers_on_small_pages_are_refused() {
+        let line = |subject: &str, pages: &str| json!({"subject": subject, "params": {"pages": pages}});
+        let with = |pages: &str| {
+            let silent = json!({"subject": "peer:crate-x", "params": {"key_pages": "4 KB"}});
+            let ratio = json!({"metric": "ratio", "of": "x", "to": "peer:rte_hash"});
+            super::on_huge_pages(&[ratio, line("tidemill", "4 KB"), silent, line("peer:rte_hash", pages)])
+        };
+        for good in ["2 MB", "2 MB, transparent"] {
+            assert!(with(good).is_ok(), "{good}");
+        }
+        let error = with("4 KB").unwrap_err().to_string();
+        assert!(error.contains("peer:rte_hash on pages of 4 KB, 2 MB wanted"), "{error}");
+    }
+
     #[test]
     fn tests_always_show_what_they_print() {
         let of = |line: &str| super::outspoken(&line.split(' ').collect::<Vec<_>>()).join(" ");

@@ -126,11 +126,11 @@ fn measurement(object: &Value) -> Option<String> {
 
 fn ratio(machine: &Machine) -> Result<Outcome> {
     let file = table(machine, V4)?;
-    let mut arguments = vec!["peers", "lpm", "--table", &file, "--json", "--only", "rte_fib-2b"];
+    let mut arguments = vec!["lpm", "--table", &file, "--json", "--only", "rte_fib-2b"];
     if machine.quick {
         arguments.push("--quick");
     }
-    let objects = machine.xtask(&arguments)?;
+    let objects = machine.peers(&arguments)?;
     let ratios: Vec<&Value> =
         objects.iter().filter(|o| o["metric"] == "ratio" && o["case"] == "rnd").collect();
     let shown: Vec<String> = ratios

@@ -247,7 +247,7 @@ fn structures(machine: &Machine) -> Result<Outcome> {
 
 fn open_vswitch(machine: &Machine) -> Result<Outcome> {
     let extent: &[&str] = if machine.quick { &["--quick"] } else { &[] };
-    let objects = machine.xtask(&[&["peers", "classify", "--only", "ovs", "--json"], extent].concat())?;
+    let objects = machine.peers(&[&["classify", "--only", "ovs", "--json"], extent].concat())?;
     // What was measured counts; how sure that is, the interval beside it says. Its signature cache is off as it comes: with that it is to need more cycles than we do.
     let least = |ratio: &Value| if ratio["to"] == "peer:ovs" { 2.0 } else { 1.0 };
     let good = ratios(&objects).into_iter().all(|ratio| number(ratio, "value") >= least(ratio));
@@ -267,8 +267,8 @@ fn acl(machine: &Machine, large: bool) -> Result<Outcome> {
     }
     let sets = sets(machine, large)?.join(",");
     let extent: &[&str] = if machine.quick { &["--quick"] } else { &[] };
-    let objects = machine
-        .xtask(&[&["peers", "classify", "--rules", &sets, "--only", "rte_acl", "--json"], extent].concat())?;
+    let objects =
+        machine.peers(&[&["classify", "--rules", &sets, "--only", "rte_acl", "--json"], extent].concat())?;
     let good = ratios(&objects).into_iter().all(|ratio| {
         let least =
             if ratio["case"].as_str().is_some_and(|case| case.ends_with("update")) { 10.0 } else { 1.0 };

@@ -75,10 +75,10 @@ fn case(ratio: &Value) -> &str {
 }
 
 fn peers(machine: &Machine, arguments: &[&str]) -> Result<Vec<Value>> {
-    let mut all = vec!["peers", "flow", "--json"];
+    let mut all = vec!["flow", "--json"];
     all.extend(arguments);
     all.extend(machine.quick.then_some("--quick"));
-    machine.xtask(&all)
+    machine.peers(&all)
 }
 
 /// Ratios of ours, and what is said of those of the bounds: tables that know where keys lie, of one line and of two. Where not even that of two

@@ -101,9 +101,9 @@ fn of_labels(machine: &Machine, of: &OfLabels, least: &[(&str, f64)]) -> Result<
 /// Ours against the peers whose name begins so; of several of ours one must keep all bounds.
 fn against(machine: &Machine, name: &str, ours: &str, peer: &str, least: &[(&str, f64)]) -> Result<Outcome> {
     let file = table(machine, name)?;
-    let mut arguments = vec!["peers", "lpm", "--table", &file, "--json", "--ours", ours, "--only", peer];
+    let mut arguments = vec!["lpm", "--table", &file, "--json", "--ours", ours, "--only", peer];
     arguments.extend(machine.quick.then_some("--quick"));
-    let objects = machine.xtask(&arguments)?;
+    let objects = machine.peers(&arguments)?;
     let (good, text) = kept(&ratios(&objects), least);
     Ok(verdict(good, text))
 }

@@ -385,8 +385,10 @@ fn check_read(config: &Config, path: &Path) -> Result<(Graph, String)> {
     }
     let table = config.table.is_some();
     config.port.iter().try_for_each(|spec| spec.check(config.run.chains(), table)).map_err(usage)?;
+    let cpus = setup::cpus(config, &name)?;
+    setup::check_memory(config, &Topology::read(Path::new("/sys")), &cpus)?;
+    config.dpdk.check(&config.port).map_err(usage)?;
     setup::check_remap(config, table)?;
-    setup::cpus(config, &name)?;
     setup::check_files(config, path, base, None)?;
     harden::check(config, &name, false)?;
     let tcp = config.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();

@@ -346,18 +346,36 @@ pub(crate) struct Places {
 
 /// Finds CPUs and memory for the workers of a machine whose nodes are `topology`.
 pub(crate) fn places(config: &Config, topology: &Topology, name: &str) -> Result<Places> {
-    let run = &config.run;
     let cpus = cpus(config, name)?;
+    let (copies, frames) = copies(config, topology, &cpus);
+    let region = |copy: usize| {
+        let region = copies.on(copy, || Memory::new(frames[copy], config.memory.frame_size));
+        region.context("packet memory")
+    };
+    let regions: Vec<Arc<Memory>> = (0..copies.count()).map(region).collect::<Result<_>>()?;
+    let memory = (0..config.run.workers).map(|worker| regions[copies.of_worker(worker)].clone()).collect();
+    Ok(Places { cpus, copies, memory })
+}
+
+/// The copies of the tables for workers on these CPUs, and how many frames there are beside each.
+fn copies(config: &Config, topology: &Topology, cpus: &[usize]) -> (Copies, Vec<usize>) {
+    let run = &config.run;
     let of_worker: Vec<Option<usize>> = (0..run.workers).map(|worker| cpus.get(worker).copied()).collect();
     let copies = if run.numa { Copies::of(topology, &of_worker) } else { Copies::one() };
     let on = |copy| (0..run.workers).filter(|worker| copies.of_worker(*worker) == copy).count();
-    let region = |copy| {
-        let frames = on(copy).max(1) * config.memory.frames;
-        copies.on(copy, || Memory::new(frames, config.memory.frame_size)).context("packet memory")
-    };
-    let regions: Vec<Arc<Memory>> = (0..copies.count()).map(region).collect::<Result<_>>()?;
-    let memory = (0..run.workers).map(|worker| regions[copies.of_worker(worker)].clone()).collect();
-    Ok(Places { cpus, copies, memory })
+    let frames = (0..copies.count()).map(|copy| on(copy).max(1) * config.memory.frames).collect();
+    (copies, frames)
+}
+
+/// Refuses ports that would not fit their workers' packet memory, without having any.
+pub(crate) fn check_memory(config: &Config, topology: &Topology, cpus: &[usize]) -> Result<()> {
+    let (copies, regions) = copies(config, topology, cpus);
+    // Of the workers that receive; those on the same region have equal shares of it.
+    let first = (0..config.run.workers).step_by(config.run.depth());
+    let of_worker: Vec<usize> = first.map(|worker| copies.of_worker(worker)).collect();
+    let share = |copy: &usize| regions[*copy] / of_worker.iter().filter(|other| *other == copy).count();
+    let frames: Vec<usize> = of_worker.iter().map(share).collect();
+    tidemill_port::spec::check_memory(&config.port, &frames, config.memory.frame_size).map_err(usage)
 }
 
 /// The CPUs that workers are to be bound to.
@@ -467,6 +485,39 @@ mod tests {
         assert_eq!(places.copies.count(), 1);
         assert!(places.memory.iter().all(|memory| Arc::ptr_eq(memory, &places.memory[0])));
         assert_eq!(places.memory[0].frames(), 3072);
+    }
+
+    /// Rings are held against the frames that a worker would have: its share of its node's.
+    #[cfg(feature = "xdp")]
+    #[test]
+    fn rings_have_to_leave_a_worker_frames_of_its_own_node() {
+        let node = |id: u32, cpu| Node { id, cpus: vec![cpu] };
+        let topology = Topology { nodes: vec![node(0, 0), node(1, 1)] };
+        let checked = |run: &str, rx_ring: usize| {
+            let port = format!("[[port]]\nname = \"a\"\nkind = \"af_xdp\"\nrx_ring = {rx_ring}\n");
+            let memory = "[memory]\nframes = 2048\n";
+            let text = format!("version = 1\nrole = \"router\"\n[run]\n{run}\n{memory}{port}");
+            let config = Config::parse(&text, "test").unwrap();
+            let said = check_memory(&config, &topology, &[0, 1, 0, 1]);
+            said.err().map(|error| format!("{error:#}")).unwrap_or_default()
+        };
+        let staged = "workers = 4\nstages = [[\"ip4-lookup\"]]";
+        for (run, rx_ring, wanted) in [
+            ("workers = 1", 1024, ""),
+            ("workers = 1", 2048, "would hold 2048 of its 2048 frames"),
+            ("workers = 2", 2048, "would hold 2048 of its 2048 frames"),
+            // The first and the third worker receive, and share what lies on the first node.
+            (staged, 2048, "would hold 2048 of its 2048 frames"),
+            // All that there is.
+            (&format!("{staged}\nnuma = false"), 2048, ""),
+            (&format!("{staged}\nnuma = false"), 4096, "would hold 4096 of its 4096 frames"),
+        ] {
+            let said = checked(run, rx_ring);
+            assert!(
+                said.is_empty() == wanted.is_empty() && said.contains(wanted),
+                "{run}: {rx_ring}: {said}"
+            );
+        }
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! Everything that an operator can ask for, in a loop, while 10,000 routes change per second and packets flow: no packet is
 //! dropped for it, and none is overtaken.
 
-use crate::lab::{Family, Lab};
+use crate::lab::{Family, Lab, Plan};
 use crate::net::wait_until;
 use crate::restart::{Input, UPDATES};
 use crate::traffic::{Numbered, SetOnDrop};
 use crate::{Kernel, Needs, turn};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_control::schema::{self, path};
 
 const SECONDS: u64 = 8;
+/// Updates that are taken in a second at least: those that are named, but for a twentieth, as in `bench churn`. That is what the release build is held
+/// to (`cargo xtask held 6`); a control side that is hardly optimized, on a machine with other work, is to take half.
+const LEAST: u64 = if cfg!(debug_assertions) { UPDATES / 2 } else { UPDATES / 20 * 19 };
 /// What an operator asks for, as command lines.
 const SHOWN: &[&str] = &[
     "show summary",
@@ -48,12 +51,12 @@ fn tidemill(lab: &Lab, line: &str) {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn churn(test: &str, run: &str) {
+fn churn(test: &str, kind: &'static str, run: &str) {
     let Some(turn) = turn(test, Needs::Machine, Kernel::Cannot) else { return };
     let input = Input::small();
     input.updates(SECONDS + 60);
     let destination = input.destination();
-    let lab = input.plan(0.5, true).config(run).build(turn.dut);
+    let lab = Plan { kind, ..input.plan(0.5, true).config(run) }.build(turn.dut);
     lab.right().add_address(&format!("{destination}/32"), "lo");
     crate::basic::ping(lab.left(), destination.parse().unwrap(), "", 0);
     crate::basic::ping(lab.right(), lab.address("left", Family::V4), "", 0);
@@ -67,7 +70,11 @@ fn churn(test: &str, run: &str) {
         let fibs: schema::Fibs = lab.router.get(path::FIB).unwrap();
         fibs.fibs.iter().map(|fib| fib.generation).sum::<u64>()
     };
-    let before = generation(&lab);
+    let updates = |lab: &Lab| {
+        lab.router.post(path::STATE);
+        crate::restart::image(&lab.router).1
+    };
+    let (before, began, updates_before) = (generation(&lab), Instant::now(), updates(&lab));
     std::thread::scope(|scope| {
         let _stop = SetOnDrop(&stop);
         scope.spawn(|| {
@@ -81,18 +88,18 @@ fn churn(test: &str, run: &str) {
             asked.load(Ordering::Relaxed) >= SHOWN.len() as u64
         });
     });
-    let (there, back) = (there.finish(), back.finish());
+    // While packets still flow: afterwards it could make up for what it is late with.
+    let taken = updates(&lab) - updates_before;
+    let rate = taken as f64 / began.elapsed().as_secs_f64();
     let changes = generation(&lab) - before;
-    lab.router.post(path::STATE);
-    let taken = crate::restart::image(&lab.router).1;
+    let (there, back) = (there.finish(), back.finish());
     println!(
-        "{} questions and orders, {taken} updates taken, {changes} publications of routes",
+        "{} questions and orders, {taken} updates taken, {rate:.0} a second, {changes} publications of routes",
         asked.load(Ordering::Relaxed)
     );
-    // 10,000 a second; a machine with other work may be late with some.
     assert!(
-        taken >= SECONDS * UPDATES / 2 && changes > SECONDS * UPDATES / 4096,
-        "{taken} updates, {changes} changes"
+        rate >= LEAST as f64 && changes > SECONDS * UPDATES / 4096,
+        "{rate:.0} updates a second, at least {LEAST}; {changes} changes"
     );
     for arrived in [&there, &back] {
         assert_eq!((arrived.late, arrived.received), (0, arrived.sent), "{arrived:?}");
@@ -107,10 +114,16 @@ fn churn(test: &str, run: &str) {
 
 #[test]
 fn root_churn_one_worker() {
-    churn("root_churn_one_worker", "");
+    churn("root_churn_one_worker", "af_packet", "");
 }
 
 #[test]
 fn root_churn_two_workers() {
-    churn("root_churn_two_workers", "[run]\nworkers = 2\n");
+    churn("root_churn_two_workers", "af_packet", "[run]\nworkers = 2\n");
+}
+
+#[cfg(feature = "xdp")]
+#[test]
+fn root_churn_on_af_xdp() {
+    churn("root_churn_on_af_xdp", "af_xdp", "");
 }

@@ -28,11 +28,11 @@ fn said(lab: &Lab, what: &str) -> usize {
 const GONE: &str = "port right: interface tm-right is gone: looking for it";
 const BACK: &str = "port right: interface tm-right is back after";
 
-fn removed_and_made_again(test: &str, run: &str, port_keys: &'static str, queues: u64) {
+fn removed_and_made_again(test: &str, kind: &'static str, run: &str, port_keys: &'static str, queues: u64) {
     let Some(turn) = turn(test, Needs::Machine, Kernel::Cannot) else { return };
     let links = [("left", 1), ("right", 2), ("third", 3)];
     let links = links.map(|(name, net)| Link { port: port_keys, ..Link::new(name, net) });
-    let lab = Plan::new(links).config(run).build(turn.dut);
+    let lab = Plan { kind, ..Plan::new(links).config(run) }.build(turn.dut);
     ping(lab.left(), lab.address("third", Family::V4), "", 0);
     let live = [Family::V4, Family::V6]
         .map(|family| Live::start(lab.left(), lab.right(), lab.address("right", family)));
@@ -70,19 +70,26 @@ fn removed_and_made_again(test: &str, run: &str, port_keys: &'static str, queues
 
 #[test]
 fn root_device_removed_and_made_again() {
-    removed_and_made_again("root_device_removed_and_made_again", "", "", 1);
+    removed_and_made_again("root_device_removed_and_made_again", "af_packet", "", "", 1);
 }
 
 #[test]
 fn root_device_removed_with_two_workers() {
     let config = "[run]\nworkers = 2\n";
-    removed_and_made_again("root_device_removed_with_two_workers", config, "queues = 2", 2);
+    removed_and_made_again("root_device_removed_with_two_workers", "af_packet", config, "queues = 2", 2);
 }
 
 #[test]
 fn root_device_removed_with_software_rss() {
     let config = "[run]\nworkers = 2\n";
-    removed_and_made_again("root_device_removed_with_software_rss", config, "queues = 1", 1);
+    removed_and_made_again("root_device_removed_with_software_rss", "af_packet", config, "queues = 1", 1);
+}
+
+/// Its program and socket go with the device, and the new one gets others.
+#[cfg(feature = "xdp")]
+#[test]
+fn root_device_removed_from_af_xdp() {
+    removed_and_made_again("root_device_removed_from_af_xdp", "af_xdp", "", "", 1);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::queue::{Headers, Queue};
 use super::sys::{self, Info, MOST_KEY, Region, Wish};
 use super::{Options, eal};
 use crate::rng::mix;
+use crate::spec::{AROUND, room};
 use crate::spread::secret;
 use crate::{PortError, SpreadBy};
 use std::io;
@@ -189,9 +190,8 @@ impl Device {
         }
         let mtu = options.mtu.unwrap_or(info.mtu);
         for memory in memory {
-            let room = memory.frame_size() - 2 * tidemill_burst::COLD;
-            let needed = (usize::from(mtu) + 26).max(info.min_frame as usize);
-            if needed > room {
+            let needed = (usize::from(mtu) + AROUND).max(info.min_frame as usize);
+            if needed > room(memory.frame_size()) {
                 return wrong(format!(
                     "frames of {} bytes do not hold what the device ({driver}) receives (MTU {mtu}, {needed} bytes): \
                      raise memory.frame_size, or set mtu",

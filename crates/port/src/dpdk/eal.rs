@@ -60,20 +60,7 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
         Some(Ok(_)) => return Ok(()),
         None => {}
     }
-    // Devices may have arguments here, too: `-a 3b:00.0,mprq_en=1`.
-    if let Some(argument) = state.arguments.iter().find_map(|argument| attaches_buffers(argument)) {
-        return Err(PortError::config(port, format!("[dpdk] arguments: {}", no_buffers(argument))));
-    }
-    if let Some(argument) = state.arguments.iter().find(|argument| is_help(argument)) {
-        let what = format!(
-            "[dpdk] arguments: {argument}: DPDK would print its manual and end this process: leave it out"
-        );
-        return Err(PortError::config(port, what));
-    }
-    if joins_another(&state.arguments) {
-        let what = "[dpdk] arguments: --proc-type=secondary: nothing is shared with another process, neither devices nor memory: leave it out";
-        return Err(PortError::config(port, what));
-    }
+    check_arguments(port, &state.arguments)?;
     let pci = pci || state.pci;
     let arguments = arguments(&state.arguments, pci, has_huge_pages(), &allowed_cpus());
     let started = sys::control().eal(&arguments);
@@ -81,6 +68,25 @@ pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
     let result = started.as_ref().map(drop).map_err(failed);
     state.started = Some(started.map(|()| pci));
     result
+}
+
+/// Finds arguments with which we do not start DPDK.
+pub(crate) fn check_arguments(port: &str, arguments: &[String]) -> Result<(), PortError> {
+    // Devices may have arguments here, too: `-a 3b:00.0,mprq_en=1`.
+    if let Some(argument) = arguments.iter().find_map(|argument| attaches_buffers(argument)) {
+        return Err(PortError::config(port, format!("[dpdk] arguments: {}", no_buffers(argument))));
+    }
+    if let Some(argument) = arguments.iter().find(|argument| is_help(argument)) {
+        let what = format!(
+            "[dpdk] arguments: {argument}: DPDK would print its manual and end this process: leave it out"
+        );
+        return Err(PortError::config(port, what));
+    }
+    if joins_another(arguments) {
+        let what = "[dpdk] arguments: --proc-type=secondary: nothing is shared with another process, neither devices nor memory: leave it out";
+        return Err(PortError::config(port, what));
+    }
+    Ok(())
 }
 
 /// Whether DPDK takes it for `-h`, `--help` or a beginning of that which no other argument has.

@@ -54,7 +54,7 @@ mod eal;
 mod queue;
 mod sys;
 
-pub(crate) use eal::{is_pci, prepare};
+pub(crate) use eal::{check_arguments, is_pci, prepare};
 
 use crate::spec::Station;
 use crate::{Port, PortCounters, PortError, RxStatus, SpreadBy};

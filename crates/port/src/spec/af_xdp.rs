@@ -137,6 +137,24 @@ impl AfXdpSpec {
         self.options(workers).map(drop)
     }
 
+    /// `held`: what the receive rings of the ports before it hold of each worker's frames; its own are added.
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    pub(super) fn check_memory(
+        &self,
+        frames: &[usize],
+        frame_size: usize,
+        held: &mut [usize],
+    ) -> Result<(), PortError> {
+        let (queues, options) = self.options(frames.len())?;
+        let held = held.get_mut(..queues).unwrap_or_default();
+        crate::xdp::check_frames(&self.name, &options, frames, frame_size, held)
+    }
+
+    #[cfg(not(all(feature = "xdp", target_os = "linux")))]
+    pub(super) fn check_memory(&self, frames: &[usize], _: usize, _: &mut [usize]) -> Result<(), PortError> {
+        self.check(frames.len())
+    }
+
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     pub(super) fn open(&self, workers: usize, context: &OpenContext<'_>) -> Result<Opened, PortError> {
         let (queues, options) = self.options(workers)?;

@@ -5,6 +5,7 @@ use crate::{PortError, SpreadBy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
+use tidemill_burst::COLD;
 use tidemill_wire::MacAddr;
 
 /// Receives from and sends to a device that DPDK drives: a network card, or a virtual one.
@@ -80,6 +81,20 @@ impl DpdkSection {
         #[cfg(not(feature = "dpdk"))]
         let _ = ports;
     }
+
+    /// Finds what is wrong with the arguments without starting DPDK, if there is a port that has it started.
+    ///
+    /// # Errors
+    /// Arguments that are refused before DPDK sees them. What it refuses itself is known once it is started.
+    pub fn check(&self, ports: &[PortSpec]) -> Result<(), PortError> {
+        #[cfg(feature = "dpdk")]
+        if let Some(spec) = ports.iter().find(|spec| matches!(spec, PortSpec::Dpdk(_))) {
+            crate::dpdk::check_arguments(spec.name(), &self.arguments)?;
+        }
+        #[cfg(not(feature = "dpdk"))]
+        let _ = ports;
+        Ok(())
+    }
 }
 
 /// The device argument, if there is one, that has a driver attach buffers of its own to our mbufs: mlx5's `mprq_en`, unless it is 0.
@@ -94,6 +109,14 @@ pub(crate) fn no_buffers(argument: &str) -> String {
         "{argument} has the driver receive into buffers of its own, and a packet here lies in its port's frames: \
          leave it out, or write mprq_en=0"
     )
+}
+
+/// What is around a packet in what a device receives: an Ethernet header with two VLAN tags, and a checksum.
+pub(crate) const AROUND: usize = 14 + 2 * 4 + 4;
+
+/// How much a device can receive into a frame of packet memory.
+pub(crate) fn room(frame_size: usize) -> usize {
+    frame_size.saturating_sub(2 * COLD)
 }
 
 /// The name of a device, without its arguments. A PCI address is written in full, for DPDK takes it with or without its domain.
@@ -158,6 +181,19 @@ impl DpdkSpec {
         )
     }
 
+    /// Whether frames hold packets of the MTU that is asked for. What else a device needs is known once it is open.
+    pub(super) fn check_memory(&self, frame_size: usize) -> Result<(), PortError> {
+        match self.mtu {
+            Some(mtu) if usize::from(mtu) + AROUND > room(frame_size) => {
+                let what = format!(
+                    "frames of {frame_size} bytes do not hold packets of mtu = {mtu}: raise memory.frame_size, or lower mtu"
+                );
+                Err(PortError::config(&self.name, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
     #[cfg(feature = "dpdk")]
     pub(super) fn open(&self, workers: usize, context: &OpenContext<'_>) -> Result<Opened, PortError> {
         self.check(workers)?;
@@ -173,6 +209,7 @@ impl DpdkSpec {
         let Some(memory) = context.memory.get(..queues) else {
             return Err(PortError::config(&self.name, "a device needs each worker's packet memory"));
         };
+        memory.iter().try_for_each(|memory| self.check_memory(memory.frame_size()))?;
         let ports = crate::dpdk::open(&self.name, &self.device, &options, memory)?;
         let notes = ports.first().map(|port| port.note().to_owned()).into_iter().collect();
         Ok(Opened { queues: super::boxed(ports), notes, rule: None })

@@ -28,9 +28,9 @@ mod pcap;
 pub use af_packet::{AfPacketSpec, Receive};
 pub use af_xdp::{AfXdpSpec, Leave, Mode};
 pub use destinations::Destinations;
-pub use dpdk::{DpdkSection, DpdkSpec, Station};
 #[cfg(feature = "dpdk")]
-pub(crate) use dpdk::{attaches_buffers, no_buffers, pci_address};
+pub(crate) use dpdk::{AROUND, attaches_buffers, no_buffers, pci_address, room};
+pub use dpdk::{DpdkSection, DpdkSpec, Station};
 pub use generator::{GeneratorSpec, Mix, SizesName, SizesSpec};
 pub use null::NullSpec;
 pub use pcap::{PaceSpec, PcapSpec};
@@ -287,6 +287,19 @@ impl PortSpec {
         };
         Ok(Opened { queues, ..open })
     }
+}
+
+/// Finds what of the ports does not fit the workers' packet memory, without opening any: worker w is to have `frames[w]` frames of `frame_size` bytes.
+///
+/// # Errors
+/// What [`open`](PortSpec::open) would say of it, with the ports opened in their order.
+pub fn check_memory(ports: &[PortSpec], frames: &[usize], frame_size: usize) -> Result<(), PortError> {
+    let mut held = vec![0; frames.len()];
+    ports.iter().try_for_each(|port| match port {
+        PortSpec::AfXdp(spec) => spec.check_memory(frames, frame_size, &mut held),
+        PortSpec::Dpdk(spec) => spec.check_memory(frame_size),
+        _ => Ok(()),
+    })
 }
 
 /// A port that is open.

@@ -205,6 +205,34 @@ pub fn check(name: &str, queues: usize, options: &Options) -> Result<(), PortErr
     Err(PortError::config(name, what))
 }
 
+/// Finds what of a port does not fit the workers' packet memory, without opening anything: worker w is to have `frames[w]` frames of `frame_size` bytes,
+/// of which receive rings hold `held[w]` already. This port's are added to that.
+///
+/// # Errors
+/// Frames of a size that AF_XDP does not take; rings that would leave a worker too few of them to work with.
+pub(crate) fn check_frames(
+    name: &str,
+    options: &Options,
+    frames: &[usize],
+    frame_size: usize,
+    held: &mut [usize],
+) -> Result<(), PortError> {
+    check_frame_size(name, frame_size)?;
+    for (held, frames) in held.iter_mut().zip(frames) {
+        *held += options.rx_ring;
+        if *held > frames / 4 * 3 {
+            let what = format!(
+                "with rx_ring = {}, the receive rings of this worker's af_xdp ports would hold {held} of its {frames} frames, and \
+                 too few would be left to work with: set memory.frames = {} or more, or smaller rings",
+                options.rx_ring,
+                (*held * 2).next_power_of_two()
+            );
+            return Err(PortError::config(name, what));
+        }
+    }
+    Ok(())
+}
+
 /// Opens `queues` queues of a network interface; queue w takes its frames from `memory[w]`, whose frames are 2048 or
 /// 4096 bytes. Until its rule is told something, everything still goes to the kernel.
 ///
@@ -223,11 +251,18 @@ pub fn open(
     let Some(memory) = all.get(..queues) else {
         return Err(PortError::config(name, format!("no packet memory for {queues} queues")));
     };
+    // What the configuration has wrong comes before what the device has.
+    for (worker, region) in memory.iter().enumerate() {
+        // Workers on the same region have equal shares of it.
+        let sharing = all.iter().filter(|other| Arc::ptr_eq(other, region)).count();
+        let frames = region.frames() / sharing.max(1);
+        let mut held = socket::frames_in_rings(region, worker as u32);
+        check_frames(name, options, &[frames], region.frame_size(), std::slice::from_mut(&mut held))?;
+    }
     let device = device(name, interface)?;
     for memory in memory {
         check_memory(name, &device, memory)?;
     }
-    check_rings(name, options, queues, all)?;
     check_queues(name, interface, queues)?;
     let program = Arc::new(Program::load(name, interface, queues, options)?);
     let options = Arc::new(options.clone());
@@ -254,14 +289,19 @@ fn longest(memory: &Memory) -> usize {
     memory.frame_size() - DATA_START
 }
 
+fn check_frame_size(name: &str, frame_size: usize) -> Result<(), PortError> {
+    if matches!(frame_size, 2048 | 4096) {
+        return Ok(());
+    }
+    let what = format!(
+        "memory.frame_size = {frame_size}: AF_XDP takes frames of 2048 or 4096 bytes: set one of them"
+    );
+    Err(PortError::config(name, what))
+}
+
 fn check_memory(name: &str, device: &Device, memory: &Memory) -> Result<(), PortError> {
     let frame_size = memory.frame_size();
-    if !matches!(frame_size, 2048 | 4096) {
-        let what = format!(
-            "memory.frame_size = {frame_size}: AF_XDP takes frames of 2048 or 4096 bytes: set one of them"
-        );
-        return Err(PortError::config(name, what));
-    }
+    check_frame_size(name, frame_size)?;
     let mtu = longest(memory) - ETHERNET;
     if device.mtu <= mtu {
         return Ok(());
@@ -274,31 +314,6 @@ fn check_memory(name: &str, device: &Device, memory: &Memory) -> Result<(), Port
         device.name, device.mtu
     );
     Err(PortError::config(name, what))
-}
-
-/// Refuses rings that would leave a worker too few frames to work with.
-fn check_rings(
-    name: &str,
-    options: &Options,
-    queues: usize,
-    memory: &[Arc<Memory>],
-) -> Result<(), PortError> {
-    for (worker, region) in memory.iter().enumerate().take(queues) {
-        // Workers on the same region have equal shares of it.
-        let sharing = memory.iter().filter(|other| Arc::ptr_eq(other, region)).count();
-        let frames = region.frames() / sharing.max(1);
-        let held = socket::frames_in_rings(region, worker as u32) + options.rx_ring;
-        if held > frames / 4 * 3 {
-            let what = format!(
-                "with rx_ring = {}, the receive rings of this worker's af_xdp ports would hold {held} of its {frames} frames, and \
-                 too few would be left to work with: set memory.frames = {} or more, or smaller rings",
-                options.rx_ring,
-                (held * 2).next_power_of_two()
-            );
-            return Err(PortError::config(name, what));
-        }
-    }
-    Ok(())
 }
 
 /// What arrives on a queue that nobody reads would pass the router by.
