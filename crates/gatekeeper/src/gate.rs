@@ -5,11 +5,11 @@
 //!
 //! ```text
 //!  burst --> destinations --policy LPM--> Route ----------------------------------------------------------> on
-//!                                          |  dressed as ours, to a Grantor itself ----------------------------> tunnel-forged
 //!                                         Drop -----------------------------------------------------------> policy-drop
+//!                                         no Drop, but dressed as ours, to a Grantor itself --------------> tunnel-forged
 //!                                         Grantors --> flows, found or made --> Request  (DSCP 3 to 63) --> solicitor
 //!                                                                               Granted  (DSCP 1, or 2) --> encapsulate
-//!                                                                               Granted, direct ----------> on, or tunnel-forged as above
+//!                                                                               Granted, direct ----------> on
 //!                                                                               Declined -----------------> flow-declined
 //!                                                                               over its rate ------------> flow-over-rate
 //! ```
@@ -22,8 +22,8 @@
 //!   bursts after it, by any driver. A packet whose flow found no room still asks, as one of a new flow ([`Fate::Unplaced`]). A grant about such a flow makes it all the same: in
 //!   the last fifth, or else one that only asks gives way ([`Gate::impose`]).
 //! * **A new flow's first packet** is a request of the one level that these have, whatever it is: its state is known before it is made, and nobody reads it back.
-//! * **Grantors believe outer packets**, so none may reach one from the front: what would be taken for ours there is dropped before it is routed
-//!   ([`Gated::is_for_grantors`](crate::family::Gated::is_for_grantors)), whatever the policies say.
+//! * **Grantors believe outer packets**, so none may reach one from the front, not in one of ours either: what would be taken for ours there is dropped before it is routed
+//!   or asks ([`Gated::is_for_grantors`](crate::family::Gated::is_for_grantors)), whatever the policies and its flow say.
 //! * **Programs** ([`crate::programs`]) decide about the packets of flows that have one; what they say is done like what a state says.
 //! * **Revocation** ([`tidemill_decision::revocation`]): a flow whose decision counts no more is found to be so by its next packet. It is not visited.
 //! * **Policies that change.** A flow notes the number of the policy that it was made by, or was decided about by, and its decision holds under no policy that does not
@@ -57,7 +57,7 @@ pub use pace::{RECLAIM_BURST, RECLAIM_TURN};
 use std::sync::{Arc, Mutex};
 use tidemill_burst::BURST;
 use tidemill_decision::revocation::{Late, Revocations};
-use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
+use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
@@ -262,6 +262,10 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             // One whose policy is no more, or that was decided about where there was none, is looked up as if it were new.
             let holds = |number| number != 0 && !at_first.choices.is_retired(number);
             if let Some((slot, number)) = known.filter(|(_, number)| holds(*number)) {
+                if self.forges(&at_first, counters, (at, packet)) {
+                    fates[at] = Fate::Forged;
+                    continue;
+                }
                 self.table.touch(slot, (now.ns / 1_000_000_000) as u32);
                 fates[at] = self.act(&at_first, counters, slot, (at, packet), number);
                 continue;
@@ -308,9 +312,17 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         (at, packet): (usize, &Seen<A>),
         fate: &mut Fate,
     ) -> bool {
-        match here.choices.get(label.0) {
+        let choice = here.choices.get(label.0);
+        if choice != Choice::Drop && self.forges(here, counters, (at, packet)) {
+            *fate = Fate::Forged;
+            return true;
+        }
+        match choice {
             Choice::Grantors(_) => return false,
-            Choice::Route => *fate = self.routed(here, counters, (at, packet), Counter::Bypassed),
+            Choice::Route => {
+                counters.one(Counter::Bypassed);
+                *fate = Fate::Route;
+            }
             Choice::Drop => {
                 counters.one(Counter::PolicyDropped);
                 self.heavy.dropped(|| keys_of(packet.source, packet.destination));
@@ -325,22 +337,20 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         true
     }
 
-    /// Lets a packet on as it is, and counts it as this; but not one that a Grantor would take for ours.
+    /// Whether a packet goes to a Grantor that would take it for one of ours; then it is counted as dropped.
     #[inline(always)]
-    fn routed(
+    fn forges(
         &mut self,
         At { now, choices }: &At<'_, '_, A>,
         counters: &mut Counters,
         (at, packet): (usize, &Seen<A>),
-        counter: Counter,
-    ) -> Fate {
-        if choices.is_grantor(packet.destination) && A::is_for_grantors((now.ip)(at)) {
+    ) -> bool {
+        let is_forged = choices.is_grantor(packet.destination) && A::is_for_grantors((now.ip)(at));
+        if is_forged {
             counters.one(Counter::TunnelForged);
             self.heavy.dropped(|| keys_of(packet.source, packet.destination));
-            return Fate::Forged;
         }
-        counters.one(counter);
-        Fate::Route
+        is_forged
     }
 
     /// Finds the flows of the first so many keys.
@@ -449,7 +459,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                 counters.one(Counter::Granted);
                 counters.add(Counter::GrantedBytes, bytes);
                 if direct {
-                    return self.routed(here, counters, (at, packet), Counter::GrantedDirect);
+                    counters.one(Counter::GrantedDirect);
+                    return Fate::Route;
                 }
                 counters.add(Counter::Renewals, u64::from(dscp == 2));
                 Fate::Granted(self.tag(here, packet, number, dscp))
@@ -711,61 +722,6 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.hand.iter().for_each(Hand::lift_all);
         self.is_shown = false;
         revoked
-    }
-
-    /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many. One whose decision was revoked
-    /// is forgotten when it has been silent, too, so that none keeps a rank for ever. Those whose policy is no more get the one that their destination has
-    /// now, as by a packet; where that asks no Grantor, they are forgotten.
-    pub fn reclaim(
-        &mut self,
-        now_ns: u64,
-        idle_ns: u64,
-        rules: &Rules<'_, A>,
-        counters: &mut Counters,
-        buckets: usize,
-    ) -> usize {
-        let Gate { table, programs, revoked, spread, uses, .. } = self;
-        let (now_s, idle_s) = ((now_ns / 1_000_000_000) as u32, (idle_ns / 1_000_000_000) as u32);
-        let choices = rules.choices();
-        table.sweep(buckets, |key, stamp, mut state| {
-            let note = state.note();
-            let stands = || Self::stands(*spread, choices, revoked, &state, A::of_key(key), note.into());
-            let silent = || now_s.saturating_sub(stamp) > idle_s;
-            let mut next = Swept::Stays;
-            if state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands() {
-                next = Swept::Goes;
-            } else if choices.is_retired(note.into()) {
-                let flow = A::of_key(key);
-                let (number, choices) = rules.of(flow.1);
-                let stays = matches!(choices.get(number), Choice::Grantors(_));
-                next = match stays {
-                    true if !state.is_decided()
-                        || Self::holds(*spread, choices, &mut state, flow, number) =>
-                    {
-                        Swept::Becomes(state)
-                    }
-                    // What has been decided about it counts no more, and a flow that does not ask has nothing to keep.
-                    _ => Swept::Goes,
-                };
-                if let Swept::Becomes(state) = &mut next {
-                    state.set_note(number as u16);
-                    uses[number as usize % MOST_CHOICES] =
-                        uses[number as usize % MOST_CHOICES].wrapping_add(1);
-                } else if state.is_decided() {
-                    counters.one(Counter::FlowsOutgrown);
-                }
-            }
-            if !matches!(next, Swept::Stays) {
-                let place = &mut uses[usize::from(note) % MOST_CHOICES];
-                *place = place.wrapping_sub(1);
-            }
-            if next == Swept::Goes
-                && let Some(program) = state.installed()
-            {
-                programs.release(program);
-            }
-            next
-        })
     }
 }
 
