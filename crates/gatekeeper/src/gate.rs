@@ -15,8 +15,8 @@
 //! ```
 //!
 //! * **One pass** ([`Order::OnePass`]): the policies of all destinations, then the flows in one step that finds or makes them. The paper's order
-//!   ([`Order::FlowFirst`]) looks flows up first, policies for those that have none, and makes these in a third step: a flow then keeps
-//!   the policy that it was made by.
+//!   ([`Order::FlowFirst`]) looks flows up first, policies for those that have none, and makes these in a third step: a flow keeps the policy that it has until policies
+//!   change. Then its next packet looks again, and so does each up to the end of that second, for flows have stamps of whole seconds.
 //! * **A full table** is bounded work. Packets make flows until there are as many as the gate has room for, which are four fifths of the table's slots: up to there a new flow
 //!   goes where it belongs, beyond it a burst looks up and no more ([`FlowTable::keep_free`]). Should a search for room fail all the same, it is the last of its burst and of some
 //!   bursts after it, by any driver. A packet whose flow found no room still asks, as one of a new flow ([`Fate::Unplaced`]). A grant about such a flow makes it all the same: in
@@ -118,6 +118,9 @@ pub struct Gate<A: Paired<W>, const W: usize> {
     hand: Option<Hand<W>>,
     /// How many flows note each policy's number; that of 0 is any.
     uses: Box<[u32; MOST_CHOICES]>,
+    /// Changes of what prefixes lead to that a burst has seen, and the second in which it saw the last one.
+    moves: u64,
+    moved_s: u32,
     labels: Box<[Label; BURST]>,
     destinations: Box<[A; BURST]>,
     keys: Box<[Key<W>; BURST]>,
@@ -150,6 +153,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             spread,
             hand: None,
             uses: Box::new([0; MOST_CHOICES]),
+            moves: 0,
+            moved_s: 0,
             labels: Box::new([Label::NONE; BURST]),
             destinations: Box::new([A::MIN; BURST]),
             keys: Box::new([Key([0; W]); BURST]),
@@ -240,7 +245,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.made(&At { now, choices }, counters, flows, seen, fates);
     }
 
-    /// Flows and acts of those that have any, by the policies that these were made by; the policies of the others, their flows and
+    /// Flows and acts of those that have any, by the policies that these have; the policies of the others, their flows and
     /// acts (Fu 2020, algorithms 5, 8 and 9).
     fn flow_first(
         &mut self,
@@ -256,17 +261,22 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.table.hasher().hash_batch(&self.keys[..count], &mut self.hashes[..count]);
         self.find(now, count);
         let at_first = At { now, choices: now.rules.choices() };
+        let seconds = (now.ns / 1_000_000_000) as u32;
+        if self.moves != at_first.choices.moves() {
+            (self.moves, self.moved_s) = (at_first.choices.moves(), seconds);
+        }
         let mut missing = 0;
         for (at, packet) in seen.iter().enumerate() {
             let known = self.found[at].map(|slot| (slot, u32::from(self.table.state(slot).note())));
-            // One whose policy is no more, or that was decided about where there was none, is looked up as if it were new.
+            // One that was last seen before prefixes changed, or in that second, whose policy is no more, or that was decided about where there was none, is looked up as if it were new.
+            let is_new = |slot| self.table.stamp(slot) <= self.moved_s;
             let holds = |number| number != 0 && !at_first.choices.is_retired(number);
-            if let Some((slot, number)) = known.filter(|(_, number)| holds(*number)) {
+            if let Some((slot, number)) = known.filter(|(slot, number)| holds(*number) && !is_new(*slot)) {
                 if self.forges(&at_first, counters, (at, packet)) {
                     fates[at] = Fate::Forged;
                     continue;
                 }
-                self.table.touch(slot, (now.ns / 1_000_000_000) as u32);
+                self.table.touch(slot, seconds);
                 fates[at] = self.act(&at_first, counters, slot, (at, packet), number);
                 continue;
             }
