@@ -6,12 +6,12 @@ use crate::offload::PASSES;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a policy says: the Grantors' addresses; none: drop or route.
+/// What a policy says: the Grantors; none: drop or route. Addresses are numbers in all that is known plainly, and what is told of them to the gate is made of these.
 type Meaning = (Action, Vec<u32>);
 
 /// One worker, and what is known about its flows by other means.
-struct Worker {
-    gate: Gate<u32, 1>,
+struct Worker<A: Paired<W>, const W: usize> {
+    gate: Gate<A, W>,
     counters: Counters,
     /// By flow: the meaning of the number that it was seen to note last.
     noted: BTreeMap<(u32, u32), (u16, Meaning)>,
@@ -20,9 +20,10 @@ struct Worker {
     passed: u64,
 }
 
-struct World {
-    control: Policies<u32>,
-    workers: Vec<Worker>,
+struct World<A: Paired<W>, const W: usize> {
+    address: fn(u32) -> A,
+    control: Policies<A>,
+    workers: Vec<Worker<A, W>>,
     /// What holds, plainly.
     policies: BTreeMap<Prefix<u32>, Meaning>,
     /// What numbers meant, for as long as the control side has them.
@@ -43,6 +44,16 @@ fn prefix(random: &mut StdRng) -> Prefix<u32> {
         .unwrap()
 }
 
+/// The prefix of addresses that are made of these numbers.
+fn wide<A: Gated>(address: fn(u32) -> A, prefix: Prefix<u32>) -> Prefix<A> {
+    Prefix::new(address(prefix.first()), A::BITS - 32 + prefix.len()).unwrap()
+}
+
+/// Of what number an address was made.
+fn number_of<A: Gated>(address: A) -> u32 {
+    address.to_u128() as u32
+}
+
 fn meaning(random: &mut StdRng) -> Meaning {
     match random.random_range(0..8) {
         0 => (Action::Route, Vec::new()),
@@ -55,8 +66,8 @@ fn meaning(random: &mut StdRng) -> Meaning {
     }
 }
 
-impl World {
-    fn new(domain: &Domain) -> Self {
+impl<A: Paired<W>, const W: usize> World<A, W> {
+    fn new(domain: &Domain, address: fn(u32) -> A) -> Self {
         let worker = |_| Worker {
             gate: Gate::new(&size(272), Catalog::new(&[]).unwrap()).unwrap(),
             counters: Counters::default(),
@@ -65,7 +76,8 @@ impl World {
             passed: 0,
         };
         World {
-            control: Policies::new(domain, Action::Route, &[], 0, Vec::new()).unwrap(),
+            address,
+            control: Policies::new(domain, Action::Route, &[], A::MIN, Vec::new()).unwrap(),
             workers: (0..2).map(worker).collect(),
             policies: BTreeMap::new(),
             meanings: BTreeMap::new(),
@@ -84,10 +96,11 @@ impl World {
 
     /// Changes policies, by one of the ways that there are.
     fn change(&mut self, random: &mut StdRng) {
+        let address = self.address;
         let make = |(prefix, (action, grantors)): (&Prefix<u32>, &Meaning)| Policy {
-            prefix: *prefix,
+            prefix: wide(address, *prefix),
             action: *action,
-            grantors: grantors.clone(),
+            grantors: grantors.iter().map(|grantor| address(*grantor)).collect(),
         };
         match random.random_range(0..5) {
             0 => {
@@ -101,7 +114,7 @@ impl World {
                 let gone = self.policies.keys().copied().next();
                 if let Some(gone) = gone {
                     self.policies.remove(&gone);
-                    assert!(self.control.remove(gone).unwrap());
+                    assert!(self.control.remove(wide(address, gone)).unwrap());
                 }
             }
             _ => {
@@ -112,7 +125,7 @@ impl World {
         }
         // A number that is known has the meaning that it had, unless it was freed meanwhile.
         for (prefix, now) in &self.policies {
-            let number = self.control.number(*prefix).unwrap();
+            let number = self.control.number(wide(address, *prefix)).unwrap();
             self.most = self.most.max(number);
             if number > 1 {
                 let before = self.meanings.insert(number, now.clone());
@@ -124,7 +137,7 @@ impl World {
     /// Has some Grantors be down, or none.
     fn go_down(&mut self, random: &mut StdRng) {
         let down = if random.random_range(0..3) == 0 { 0 } else { random.random_range(0..1_u32 << 12) };
-        self.control.set_down(|grantor| down >> grantor & 1 != 0);
+        self.control.set_down(|grantor| down >> number_of(grantor) & 1 != 0);
     }
 
     /// Frees what can be freed.
@@ -134,7 +147,8 @@ impl World {
         self.control.free(passed);
         for number in before {
             // The label of no prefix, and not retired: free.
-            let in_use = self.policies.keys().any(|prefix| self.control.number(*prefix) == Some(number));
+            let label = |prefix: &Prefix<u32>| self.control.number(wide(self.address, *prefix));
+            let in_use = self.policies.keys().any(|prefix| label(prefix) == Some(number));
             if !in_use && !self.control.choices().is_retired(number) {
                 self.meanings.remove(&number);
                 self.reused += 1;
@@ -148,7 +162,8 @@ impl World {
             let mut counts = BTreeMap::new();
             let mut now = BTreeMap::new();
             worker.gate.table.scan(0, 1 << 20, |key, _, state| {
-                let (flow, note) = (u32::of_key(key), state.note());
+                let (source, destination) = A::of_key(key);
+                let (flow, note) = ((number_of(source), number_of(destination)), state.note());
                 *counts.entry(note).or_insert(0_u32) += 1;
                 if note > 1 {
                     let means = self.meanings.get(&note.into());
@@ -179,15 +194,20 @@ impl World {
 fn no_flow_acts_under_a_policy_that_it_was_not_made_under() {
     for (order, driver) in [WAYS[1], WAYS[0], WAYS[3], WAYS[5]] {
         for seed in 0..3 {
-            interleave(order, driver, seed);
+            interleave::<u32, 1>((order, driver), seed, |n| n);
         }
+        interleave::<u128, 4>((order, driver), 3, |n| 0xfd00 << 112 | u128::from(n));
     }
 }
 
-fn interleave(order: Order, driver: Driver, seed: u64) {
+fn interleave<A: Paired<W>, const W: usize>(
+    (order, driver): (Order, Driver),
+    seed: u64,
+    address: fn(u32) -> A,
+) {
     let (domain, mut random) = (Domain::new(), StdRng::seed_from_u64(seed));
     let mut reader = domain.register();
-    let mut world = World::new(&domain);
+    let mut world = World::<A, W>::new(&domain, address);
     let (fib, choices) = world.control.views();
     let mut below = 0;
     for round in 0..6000 {
@@ -212,27 +232,31 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
                 // Any Grantor that is named now may decide about a flow, for the worker that has it: asked or not, late or in time.
                 let flow = (random.random_range(0..4), 10 << 24 | random.random_range(0..64_u32) << 16);
                 let Some((Action::Grantor, grantors)) = world.of(flow.1).cloned() else { continue };
-                let at = rules.of(flow.1);
+                let ends = (address(flow.0), address(flow.1));
+                let at = rules.of(ends.1);
                 let worker = &mut world.workers[here];
-                let mut by = worker.gate.decides(at.1, at.0, flow.0, flow.1);
+                let mut by = worker.gate.decides(at.1, at.0, ends.0, ends.1);
                 if random.random_range(0..3) == 0 {
-                    by = at.1.decides(at.0, grantors[random.random_range(0..grantors.len())]).unwrap();
+                    let any = grantors[random.random_range(0..grantors.len())];
+                    by = at.1.decides(at.0, address(any)).unwrap();
                 }
-                let address = rules.choices().grantors[usize::from(by)];
-                assert!(grantors.contains(&address));
+                let named = number_of(rules.choices().grantors[usize::from(by)]);
+                assert!(grantors.contains(&named));
                 let verdict = verdict(&mut random);
-                if worker.gate.apply(ns, at, flow, &verdict, Some(by), None) == Applied::Done {
-                    worker.decided.insert(flow, address);
+                if worker.gate.apply(ns, at, ends, &verdict, Some(by), None) == Applied::Done {
+                    worker.decided.insert(flow, named);
                 }
             }
             _ => {
-                let seen: Vec<Seen<u32>> = (0..random.random_range(1..40))
-                    .map(|_| Seen {
-                        source: random.random_range(0..4),
-                        destination: 10 << 24 | random.random_range(0..64_u32) << 16,
-                        bytes: 46,
-                    })
+                let flows: Vec<(u32, u32)> = (0..random.random_range(1..40))
+                    .map(|_| (random.random_range(0..4), 10 << 24 | random.random_range(0..64_u32) << 16))
                     .collect();
+                let see = |flow: &(u32, u32)| Seen {
+                    source: address(flow.0),
+                    destination: address(flow.1),
+                    bytes: 46,
+                };
+                let seen: Vec<Seen<A>> = flows.iter().map(see).collect();
                 let mut fates = vec![Fate::PolicyDrop; seen.len()];
                 let now = Now { ns, rules, order, driver, grace_ns: SECOND / 10, ip: &|_| &TCP };
                 let worker = &mut world.workers[here];
@@ -247,22 +271,21 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
                         below += 1;
                     }
                 }
-                for (seen, fate) in seen.iter().zip(&fates) {
-                    let flow = (seen.source, seen.destination);
-                    let policy = world.of(seen.destination).cloned().unwrap_or((Action::Route, Vec::new()));
+                for (&flow, fate) in flows.iter().zip(&fates) {
+                    let policy = world.of(flow.1).cloned().unwrap_or((Action::Route, Vec::new()));
                     let decided = world.workers[here].decided.get(&flow).copied();
-                    let asked = |address: u32| policy.0 == Action::Grantor && policy.1.contains(&address);
-                    let address = |tag: &Tag| rules.choices().grantors[usize::from(tag.grantor)];
+                    let asked = |grantor: u32| policy.0 == Action::Grantor && policy.1.contains(&grantor);
+                    let whose = |tag: &Tag| number_of(rules.choices().grantors[usize::from(tag.grantor)]);
                     match fate {
                         // Where nobody is asked, and what a grant says that goes past the Grantor.
                         Fate::Route => assert!(policy.0 == Action::Route || decided.is_some_and(asked)),
                         Fate::PolicyDrop => assert_eq!(policy.0, Action::Drop),
                         Fate::Request(tag) | Fate::Unplaced(tag) => {
-                            assert!(asked(address(tag)), "in round {round}: {flow:?}");
+                            assert!(asked(whose(tag)), "in round {round}: {flow:?}");
                         }
                         Fate::Forged => panic!("nothing is dressed as ours"),
                         Fate::Granted(tag) => {
-                            assert!(asked(address(tag)));
+                            assert!(asked(whose(tag)));
                             assert!(
                                 decided.is_some_and(asked),
                                 "in round {round}: {flow:?}, {decided:?} of {policy:?}"
