@@ -237,7 +237,7 @@ fn workers_share(workers: Vec<Vec<(u64, Vec<Request>)>>) -> Run {
 #[test]
 fn several_workers_share_one_rate() {
     // Each alone has ten times what fits.
-    let begins = |seed| flood(seed).into_iter().take(300).collect();
+    let begins = |seed| -> Vec<_> { flood(seed).into_iter().take(300).collect() };
     for count in [2, 3] {
         let run = workers_share((0..count).map(begins).collect());
         assert!(run.snapshot.ledger().dropped_for(DropReason::RequestEvicted) > 0);
