@@ -337,9 +337,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                 counters.one(Counter::PolicyDropped);
                 self.heavy.dropped(|| keys_of(packet.source, packet.destination));
                 *fate = Fate::PolicyDrop;
-                if let Some(hand) = &mut self.hand
-                    && here.now.order == Order::OnePass
-                {
+                if let Some(hand) = &mut self.hand {
                     hand.dropped(here.now.ns, A::key(packet.source, packet.destination));
                 }
             }

@@ -1,7 +1,7 @@
 //! The control side with workers that are stepped by hand: reloads that are refused, decisions for full tables, what was dropped by several, lists of flows.
 
 use super::*;
-use crate::config::{DefaultAction, Driver, OffloadKind, PolicyConfig, ProbesConfig, ProgramConfig};
+use crate::config::{DefaultAction, Driver, OffloadKind, Order, PolicyConfig, ProbesConfig, ProgramConfig};
 use crate::decision::Verdict;
 use crate::decision::keys::KeyText;
 use crate::gate::{Fate, Now, Seen};
@@ -272,10 +272,10 @@ fn what_passes_below_is_void_when_something_changes() {
     control.reload(&closed, &interfaces()).unwrap();
     assert!(is_void(&control) && passes(&control, "8.8.8.8") == Some(false));
     assert!(control.bypass(false).keeps_dscp && passes(&control, "10.0.0.1") == Some(true));
-    // A flow may be one of before, whatever the policies say now.
+    // In whichever order flows and policies are looked up.
     let flows = GatekeeperSection { order: Order::FlowFirst, ..section(100) };
     control.reload(&flows, &interfaces()).unwrap();
-    assert!(is_void(&control) && passes(&control, "8.8.8.8").is_none());
+    assert!(is_void(&control) && passes(&control, "8.8.8.8") == Some(true));
     assert!(!is_void(&control));
 }
 
