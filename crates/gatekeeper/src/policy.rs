@@ -478,10 +478,16 @@ impl<A: Gated> Policies<A> {
 
     /// Takes a policy away; false if there is none of exactly this prefix.
     pub(crate) fn remove(&mut self, prefix: Prefix<A>) -> Result<bool, GateError> {
-        let there = self.policies.remove(prefix).is_some();
-        self.bring_up_to_date(&[prefix])?;
-        self.retire(there);
-        Ok(there)
+        let before = self.policies.remove(prefix);
+        if let Err(error) = self.bring_up_to_date(&[prefix]) {
+            // The table has it still.
+            if let Some(label) = before {
+                self.policies.insert(prefix, label);
+            }
+            return Err(error);
+        }
+        self.retire(before.is_some());
+        Ok(before.is_some())
     }
 
     /// Puts these, which were planned, in the place of all that there are.

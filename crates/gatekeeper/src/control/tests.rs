@@ -115,6 +115,8 @@ fn a_reload_is_whole_or_not_at_all() {
         (control.v4.policies.is_full, control.v6.policies.is_full) = (true, true);
         assert!(control.set_policy(&added).is_err());
         assert_eq!(seen(&mut control), before, "{full:?}");
+        assert!(control.remove_policy("198.51.100.0/24").is_err());
+        assert_eq!(seen(&mut control), before, "{full:?}");
     }
     // What is only prepared is nothing yet.
     (control.v4.policies.is_full, control.v6.policies.is_full) = (false, false);
