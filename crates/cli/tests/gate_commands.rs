@@ -34,16 +34,22 @@ fn everything_asks_and_a_record_is_repeated() {
 #[test]
 fn orders_and_drivers_send_the_same() {
     let mut sent = Vec::new();
-    for lines in
-        ["order = \"one-pass\"\ndriver = \"plain\"", "order = \"flow-first\"\ndriver = \"coroutine\"", ""]
-    {
+    let ways = ["one-pass", "flow-first"].into_iter().flat_map(|order| {
+        ["plain", "group", "coroutine"].map(|driver| format!("order = \"{order}\"\ndriver = \"{driver}\"\n"))
+    });
+    for lines in ways.chain([String::new()]) {
         let folder = Folder::new();
-        let text = example(&folder).replace("[gatekeeper]\n", &format!("[gatekeeper]\n{lines}\n"));
+        let text = example(&folder).replace("[gatekeeper]\n", &format!("[gatekeeper]\n{lines}"));
+        assert!(text.contains(&lines));
         folder.write("gate.toml", text);
         folder.ok("run gate.toml --json");
-        sent.push(std::fs::read(folder.path("out.back.pcapng")).unwrap());
+        sent.push((lines, std::fs::read(folder.path("out.back.pcapng")).unwrap()));
     }
-    assert!(sent[0].len() > 100_000 && sent.iter().all(|other| *other == sent[0]));
+    let (_, first) = &sent[0];
+    assert!(sent.len() == 7 && first.len() > 100_000);
+    for (lines, other) in &sent {
+        assert!(other == first, "{lines}");
+    }
 }
 
 #[test]

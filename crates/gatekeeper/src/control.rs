@@ -1,6 +1,6 @@
 //! The control side: owns the policies and the settings and publishes them, reads the workers' flows beside them, hands them decisions.
 
-use crate::config::{Action, GatekeeperSection, Order};
+use crate::config::{Action, GatekeeperSection};
 use crate::counters::{Board, Counter, Counters};
 use crate::decision::Decision;
 use crate::decision::keys::Keyring;
@@ -32,7 +32,7 @@ use tidemill_ip::Interfaces;
 use tidemill_ip::queue::Budget;
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::{Prefix, Rib};
+use tidemill_lpm::Prefix;
 use tidemill_wire::flow::Addresses;
 
 /// The workers' halves, until their nodes are made.
@@ -534,11 +534,7 @@ impl GatekeeperControl {
     pub fn bypass(&self, with_destinations: bool) -> Bypass {
         let settings = self.settings();
         let (is_front, keeps_dscp) = (settings.front.clone(), settings.keep_dscp);
-        let passes = || match settings.order {
-            Order::OnePass => (self.v4.policies.passes(), self.v6.policies.passes()),
-            // A flow may have been made by a policy of before.
-            Order::FlowFirst => (Rib::new(), Rib::new()),
-        };
+        let passes = || (self.v4.policies.passes(), self.v6.policies.passes());
         Bypass { is_front, keeps_dscp, passes: with_destinations.then(passes) }
     }
 

@@ -5,25 +5,25 @@
 //!
 //! ```text
 //!  burst --> destinations --policy LPM--> Route ----------------------------------------------------------> on
-//!                                          |  dressed as ours, to a Grantor itself ----------------------------> tunnel-forged
 //!                                         Drop -----------------------------------------------------------> policy-drop
+//!                                         no Drop, but dressed as ours, to a Grantor itself --------------> tunnel-forged
 //!                                         Grantors --> flows, found or made --> Request  (DSCP 3 to 63) --> solicitor
 //!                                                                               Granted  (DSCP 1, or 2) --> encapsulate
-//!                                                                               Granted, direct ----------> on, or tunnel-forged as above
+//!                                                                               Granted, direct ----------> on
 //!                                                                               Declined -----------------> flow-declined
 //!                                                                               over its rate ------------> flow-over-rate
 //! ```
 //!
 //! * **One pass** ([`Order::OnePass`]): the policies of all destinations, then the flows in one step that finds or makes them. The paper's order
-//!   ([`Order::FlowFirst`]) looks flows up first, policies for those that have none, and makes these in a third step: a flow then keeps
-//!   the policy that it was made by.
+//!   ([`Order::FlowFirst`]) looks flows up first, policies for those that have none, and makes these in a third step: a flow keeps the policy that it has until policies
+//!   change. Then its next packet looks again, and so does each up to the end of that second, for flows have stamps of whole seconds.
 //! * **A full table** is bounded work. Packets make flows until there are as many as the gate has room for, which are four fifths of the table's slots: up to there a new flow
 //!   goes where it belongs, beyond it a burst looks up and no more ([`FlowTable::keep_free`]). Should a search for room fail all the same, it is the last of its burst and of some
 //!   bursts after it, by any driver. A packet whose flow found no room still asks, as one of a new flow ([`Fate::Unplaced`]). A grant about such a flow makes it all the same: in
 //!   the last fifth, or else one that only asks gives way ([`Gate::impose`]).
 //! * **A new flow's first packet** is a request of the one level that these have, whatever it is: its state is known before it is made, and nobody reads it back.
-//! * **Grantors believe outer packets**, so none may reach one from the front: what would be taken for ours there is dropped before it is routed
-//!   ([`Gated::is_for_grantors`](crate::family::Gated::is_for_grantors)), whatever the policies say.
+//! * **Grantors believe outer packets**, so none may reach one from the front, not in one of ours either: what would be taken for ours there is dropped before it is routed
+//!   or asks ([`Gated::is_for_grantors`](crate::family::Gated::is_for_grantors)), whatever the policies and its flow say.
 //! * **Programs** ([`crate::programs`]) decide about the packets of flows that have one; what they say is done like what a state says.
 //! * **Revocation** ([`tidemill_decision::revocation`]): a flow whose decision counts no more is found to be so by its next packet. It is not visited.
 //! * **Policies that change.** A flow notes the number of the policy that it was made by, or was decided about by, and its decision holds under no policy that does not
@@ -57,7 +57,7 @@ pub use pace::{RECLAIM_BURST, RECLAIM_TURN};
 use std::sync::{Arc, Mutex};
 use tidemill_burst::BURST;
 use tidemill_decision::revocation::{Late, Revocations};
-use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
+use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
@@ -118,6 +118,9 @@ pub struct Gate<A: Paired<W>, const W: usize> {
     hand: Option<Hand<W>>,
     /// How many flows note each policy's number; that of 0 is any.
     uses: Box<[u32; MOST_CHOICES]>,
+    /// Changes of what prefixes lead to that a burst has seen, and the second in which it saw the last one.
+    moves: u64,
+    moved_s: u32,
     labels: Box<[Label; BURST]>,
     destinations: Box<[A; BURST]>,
     keys: Box<[Key<W>; BURST]>,
@@ -150,6 +153,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             spread,
             hand: None,
             uses: Box::new([0; MOST_CHOICES]),
+            moves: 0,
+            moved_s: 0,
             labels: Box::new([Label::NONE; BURST]),
             destinations: Box::new([A::MIN; BURST]),
             keys: Box::new([Key([0; W]); BURST]),
@@ -240,7 +245,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.made(&At { now, choices }, counters, flows, seen, fates);
     }
 
-    /// Flows and acts of those that have any, by the policies that these were made by; the policies of the others, their flows and
+    /// Flows and acts of those that have any, by the policies that these have; the policies of the others, their flows and
     /// acts (Fu 2020, algorithms 5, 8 and 9).
     fn flow_first(
         &mut self,
@@ -256,13 +261,22 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.table.hasher().hash_batch(&self.keys[..count], &mut self.hashes[..count]);
         self.find(now, count);
         let at_first = At { now, choices: now.rules.choices() };
+        let seconds = (now.ns / 1_000_000_000) as u32;
+        if self.moves != at_first.choices.moves() {
+            (self.moves, self.moved_s) = (at_first.choices.moves(), seconds);
+        }
         let mut missing = 0;
         for (at, packet) in seen.iter().enumerate() {
             let known = self.found[at].map(|slot| (slot, u32::from(self.table.state(slot).note())));
-            // One whose policy is no more, or that was decided about where there was none, is looked up as if it were new.
+            // One that was last seen before prefixes changed, or in that second, whose policy is no more, or that was decided about where there was none, is looked up as if it were new.
+            let is_new = |slot| self.table.stamp(slot) <= self.moved_s;
             let holds = |number| number != 0 && !at_first.choices.is_retired(number);
-            if let Some((slot, number)) = known.filter(|(_, number)| holds(*number)) {
-                self.table.touch(slot, (now.ns / 1_000_000_000) as u32);
+            if let Some((slot, number)) = known.filter(|(slot, number)| holds(*number) && !is_new(*slot)) {
+                if self.forges(&at_first, counters, (at, packet)) {
+                    fates[at] = Fate::Forged;
+                    continue;
+                }
+                self.table.touch(slot, seconds);
                 fates[at] = self.act(&at_first, counters, slot, (at, packet), number);
                 continue;
             }
@@ -308,16 +322,22 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         (at, packet): (usize, &Seen<A>),
         fate: &mut Fate,
     ) -> bool {
-        match here.choices.get(label.0) {
+        let choice = here.choices.get(label.0);
+        if choice != Choice::Drop && self.forges(here, counters, (at, packet)) {
+            *fate = Fate::Forged;
+            return true;
+        }
+        match choice {
             Choice::Grantors(_) => return false,
-            Choice::Route => *fate = self.routed(here, counters, (at, packet), Counter::Bypassed),
+            Choice::Route => {
+                counters.one(Counter::Bypassed);
+                *fate = Fate::Route;
+            }
             Choice::Drop => {
                 counters.one(Counter::PolicyDropped);
                 self.heavy.dropped(|| keys_of(packet.source, packet.destination));
                 *fate = Fate::PolicyDrop;
-                if let Some(hand) = &mut self.hand
-                    && here.now.order == Order::OnePass
-                {
+                if let Some(hand) = &mut self.hand {
                     hand.dropped(here.now.ns, A::key(packet.source, packet.destination));
                 }
             }
@@ -325,22 +345,20 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         true
     }
 
-    /// Lets a packet on as it is, and counts it as this; but not one that a Grantor would take for ours.
+    /// Whether a packet goes to a Grantor that would take it for one of ours; then it is counted as dropped.
     #[inline(always)]
-    fn routed(
+    fn forges(
         &mut self,
         At { now, choices }: &At<'_, '_, A>,
         counters: &mut Counters,
         (at, packet): (usize, &Seen<A>),
-        counter: Counter,
-    ) -> Fate {
-        if choices.is_grantor(packet.destination) && A::is_for_grantors((now.ip)(at)) {
+    ) -> bool {
+        let is_forged = choices.is_grantor(packet.destination) && A::is_for_grantors((now.ip)(at));
+        if is_forged {
             counters.one(Counter::TunnelForged);
             self.heavy.dropped(|| keys_of(packet.source, packet.destination));
-            return Fate::Forged;
         }
-        counters.one(counter);
-        Fate::Route
+        is_forged
     }
 
     /// Finds the flows of the first so many keys.
@@ -449,7 +467,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                 counters.one(Counter::Granted);
                 counters.add(Counter::GrantedBytes, bytes);
                 if direct {
-                    return self.routed(here, counters, (at, packet), Counter::GrantedDirect);
+                    counters.one(Counter::GrantedDirect);
+                    return Fate::Route;
                 }
                 counters.add(Counter::Renewals, u64::from(dscp == 2));
                 Fate::Granted(self.tag(here, packet, number, dscp))
@@ -711,61 +730,6 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.hand.iter().for_each(Hand::lift_all);
         self.is_shown = false;
         revoked
-    }
-
-    /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many. One whose decision was revoked
-    /// is forgotten when it has been silent, too, so that none keeps a rank for ever. Those whose policy is no more get the one that their destination has
-    /// now, as by a packet; where that asks no Grantor, they are forgotten.
-    pub fn reclaim(
-        &mut self,
-        now_ns: u64,
-        idle_ns: u64,
-        rules: &Rules<'_, A>,
-        counters: &mut Counters,
-        buckets: usize,
-    ) -> usize {
-        let Gate { table, programs, revoked, spread, uses, .. } = self;
-        let (now_s, idle_s) = ((now_ns / 1_000_000_000) as u32, (idle_ns / 1_000_000_000) as u32);
-        let choices = rules.choices();
-        table.sweep(buckets, |key, stamp, mut state| {
-            let note = state.note();
-            let stands = || Self::stands(*spread, choices, revoked, &state, A::of_key(key), note.into());
-            let silent = || now_s.saturating_sub(stamp) > idle_s;
-            let mut next = Swept::Stays;
-            if state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands() {
-                next = Swept::Goes;
-            } else if choices.is_retired(note.into()) {
-                let flow = A::of_key(key);
-                let (number, choices) = rules.of(flow.1);
-                let stays = matches!(choices.get(number), Choice::Grantors(_));
-                next = match stays {
-                    true if !state.is_decided()
-                        || Self::holds(*spread, choices, &mut state, flow, number) =>
-                    {
-                        Swept::Becomes(state)
-                    }
-                    // What has been decided about it counts no more, and a flow that does not ask has nothing to keep.
-                    _ => Swept::Goes,
-                };
-                if let Swept::Becomes(state) = &mut next {
-                    state.set_note(number as u16);
-                    uses[number as usize % MOST_CHOICES] =
-                        uses[number as usize % MOST_CHOICES].wrapping_add(1);
-                } else if state.is_decided() {
-                    counters.one(Counter::FlowsOutgrown);
-                }
-            }
-            if !matches!(next, Swept::Stays) {
-                let place = &mut uses[usize::from(note) % MOST_CHOICES];
-                *place = place.wrapping_sub(1);
-            }
-            if next == Swept::Goes
-                && let Some(program) = state.installed()
-            {
-                programs.release(program);
-            }
-            next
-        })
     }
 }
 

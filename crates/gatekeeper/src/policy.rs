@@ -18,6 +18,8 @@
 //!   the sweep, which "the sweep has been through" is not.
 //! * A worker says up to which retirement it has no flow left. It says so between two bursts and by what it sees published then: labels are
 //!   published before the retirement, so none of its later bursts can find such a number.
+//! * A number stays in use as long as any prefix leads there, and some of its flows may be of one that leads elsewhere now. By the paper's order, which asks a known flow for its
+//!   number and not the table, that is found out by [`moves`](Choices::moves), which is published after the labels: a flow that has not been seen since is looked up again.
 //! * A meaning is published before the labels that lead to it, and workers ask for meanings after they have looked labels up, so they never
 //!   meet a number with the meaning that it had before.
 //! * There are [`MOST_CHOICES`]. Where all are used or retired, a change is refused and says so; nothing has changed then, and some seconds later
@@ -74,6 +76,8 @@ pub struct Choices<A> {
     is_retired: Vec<bool>,
     /// Changes that have retired numbers.
     epoch: u64,
+    /// Changes of what prefixes lead to.
+    moves: u64,
     /// Grantors' numbers, twice [`BUCKETS`] for each choice that has any: among those that are up, and among all.
     buckets: Vec<u16>,
     /// Where buckets begin that no choice has.
@@ -95,6 +99,7 @@ impl<A> Default for Choices<A> {
             retired: Vec::new(),
             is_retired: Vec::new(),
             epoch: 0,
+            moves: 0,
             buckets: Vec::new(),
             spare: Vec::new(),
             named: Vec::new(),
@@ -122,6 +127,12 @@ impl<A: Copy> Choices<A> {
     #[inline(always)]
     pub fn any_retired(&self) -> bool {
         !self.retired.is_empty()
+    }
+
+    /// How often prefixes have got other numbers since the start. It is published after these: a burst that begins when it has been seen finds them in the table.
+    #[inline]
+    pub fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// Up to which change retired numbers are not in use, by somebody who knows which are.
@@ -278,6 +289,9 @@ impl<A: Gated> Policies<A> {
         let plan = all.plan(policies)?;
         all.commit(plan, policies, &[])?;
         all.set_own(own)?;
+        // No flow has a number yet.
+        let choices = Choices { moves: 0, ..all.choices.current().clone() };
+        all.choices.publish(choices);
         Ok(all)
     }
 
@@ -311,7 +325,10 @@ impl<A: Gated> Policies<A> {
         let changed: Vec<Prefix<A>> = gone.chain(new).filter_map(|address| host(*address)).collect();
         let before = std::mem::replace(&mut self.own, own);
         match self.bring_up_to_date(&changed) {
-            Ok(()) => Ok(before),
+            Ok(()) => {
+                self.retire(!changed.is_empty());
+                Ok(before)
+            }
             Err(error) => {
                 self.own = before;
                 Err(error)
@@ -369,7 +386,9 @@ impl<A: Gated> Policies<A> {
         // First where Grantors are, then what numbers mean, then the numbers.
         if plan.any_new || before.is_some() {
             self.endpoints.publish(self.ends(&plan.choices));
-            self.choices.publish(plan.choices);
+            // Addresses of ours may have changed since that was planned.
+            let choices = Choices { moves: self.choices.current().moves, ..plan.choices };
+            self.choices.publish(choices);
             self.known = plan.known;
         }
         let mut changed = gone.to_vec();
@@ -395,15 +414,15 @@ impl<A: Gated> Policies<A> {
                 self.known[0] = default;
                 self.choices.publish(choices);
             }
-            self.retire();
+            self.retire(false);
             return Err(error);
         }
-        self.retire();
+        self.retire(true);
         Ok(())
     }
 
-    /// Has those numbers retired that no prefix leads to, and no others. The table is up to date.
-    fn retire(&mut self) {
+    /// Has those numbers retired that no prefix leads to, and no others, and says whether any prefix has got another one. The table is up to date.
+    fn retire(&mut self, any_moved: bool) {
         let mut is_used = vec![false; self.known.len()];
         // "No policy" and "routed" always are.
         is_used.iter_mut().take(2).for_each(|used| *used = true);
@@ -415,15 +434,19 @@ impl<A: Gated> Policies<A> {
         let now = self.choices.current();
         let is_idle = |number: usize| !is_used[number] && self.known[number].is_some();
         let was = |number: usize| now.is_retired(number as u32);
-        if (0..self.known.len()).all(|number| is_idle(number) == was(number)) {
+        let is_same = (0..self.known.len()).all(|number| is_idle(number) == was(number));
+        if is_same && !any_moved {
             return;
         }
         let mut choices = now.clone();
-        choices.epoch += 1;
-        choices.retired.retain(|(number, _)| is_idle(*number as usize));
-        let new = (0..self.known.len()).filter(|number| is_idle(*number) && !was(*number));
-        choices.retired.extend(new.map(|number| (number as u32, choices.epoch)));
-        choices.is_retired = (0..self.known.len()).map(is_idle).collect();
+        choices.moves += u64::from(any_moved);
+        if !is_same {
+            choices.epoch += 1;
+            choices.retired.retain(|(number, _)| is_idle(*number as usize));
+            let new = (0..self.known.len()).filter(|number| is_idle(*number) && !was(*number));
+            choices.retired.extend(new.map(|number| (number as u32, choices.epoch)));
+            choices.is_retired = (0..self.known.len()).map(is_idle).collect();
+        }
         self.choices.publish(choices);
     }
 
@@ -455,10 +478,16 @@ impl<A: Gated> Policies<A> {
 
     /// Takes a policy away; false if there is none of exactly this prefix.
     pub(crate) fn remove(&mut self, prefix: Prefix<A>) -> Result<bool, GateError> {
-        let there = self.policies.remove(prefix).is_some();
-        self.bring_up_to_date(&[prefix])?;
-        self.retire();
-        Ok(there)
+        let before = self.policies.remove(prefix);
+        if let Err(error) = self.bring_up_to_date(&[prefix]) {
+            // The table has it still.
+            if let Some(label) = before {
+                self.policies.insert(prefix, label);
+            }
+            return Err(error);
+        }
+        self.retire(before.is_some());
+        Ok(before.is_some())
     }
 
     /// Puts these, which were planned, in the place of all that there are.
@@ -729,58 +758,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whoever is down: its buckets go to others that are up, and no other bucket moves. Where all are down, all are asked.
-    #[test]
-    fn only_the_share_of_who_is_down_moves() {
-        let domain = Domain::new();
-        let policy = |prefix: &str, grantors: &[u32]| Policy {
-            prefix: prefix.parse().unwrap(),
-            action: Action::Grantor,
-            grantors: grantors.to_vec(),
-        };
-        let given = [policy("10.0.0.0/8", &[1, 2, 3, 4, 5]), policy("11.0.0.0/8", &[2, 9])];
-        let mut policies = Policies::<u32>::new(&domain, Action::Drop, &given, 7, Vec::new()).unwrap();
-        assert_eq!(policies.grantors(), [1, 2, 3, 4, 5, 9]);
-        let read =
-            |policies: &Policies<u32>, destination, of: fn(&Choices<u32>, u32, u64) -> u16| -> Vec<u32> {
-                let choices = policies.choices();
-                let Choice::Grantors(first) = choices.get(policies.label(destination)) else { panic!() };
-                let spread = |bucket: u64| of(choices, first, bucket << (64 - BUCKETS.ilog2()));
-                (0..BUCKETS as u64).map(|bucket| choices.grantors[usize::from(spread(bucket))]).collect()
-            };
-        let buckets = |policies: &Policies<u32>, destination| read(policies, destination, Choices::grantor);
-        let (ten, eleven) = (10 << 24, 11 << 24);
-        let before = [buckets(&policies, ten), buckets(&policies, eleven)];
-        for set in 0..1_u32 << 6 {
-            let down = |grantor: u32| {
-                [1, 2, 3, 4, 5, 9].iter().position(|g| *g == grantor).is_some_and(|at| set >> at & 1 != 0)
-            };
-            policies.set_down(down);
-            for (destination, before, named) in
-                [(ten, &before[0], &[1, 2, 3, 4, 5][..]), (eleven, &before[1], &[2, 9])]
-            {
-                let none_is_up = named.iter().all(|grantor| down(*grantor));
-                assert_eq!(read(&policies, destination, Choices::home), *before, "home is where it was");
-                for (now, before) in buckets(&policies, destination).into_iter().zip(before) {
-                    let stays = none_is_up || !down(*before);
-                    assert!(if stays { now == *before } else { !down(now) && named.contains(&now) });
-                }
-                // Its decisions count as before.
-                let number = policies.label(destination);
-                for grantor in [1, 2, 3, 4, 5, 9, 7] {
-                    let at = policies.choices().decides(number, grantor);
-                    assert_eq!(at.is_some(), named.contains(&grantor));
-                    assert!(at.is_none_or(|at| policies.choices().grantors[usize::from(at)] == grantor));
-                }
-            }
-            // One more policy with the same Grantors is spread as they are now.
-            if set == 5 {
-                policies.set(&[policy("12.0.0.0/8", &[1, 2, 3, 4])]).unwrap();
-                assert!(buckets(&policies, 12 << 24).iter().all(|grantor| [2, 4].contains(grantor)));
-            }
-        }
-    }
-}
+mod tests;

@@ -211,3 +211,50 @@ fn among_those_that_wait_the_highest_goes_first_and_equals_in_order() {
     // 31 packets; the last one starts when all before it have been paid for and one byte more.
     assert_eq!(last, START + (30 * 158 - 3_000 + 1) * 1_000);
 }
+
+/// Over any span all of them together send no more than the rate, what may go at once, and a packet each; and no less than the rate as long as one has enough that waits. Whichever
+/// comes first in real time: each has its own time here.
+fn workers_share(workers: Vec<Vec<(u64, Vec<Request>)>>) -> Run {
+    // 62.5 bytes per us, of which 10,000 may go at once: fewer than a turn can send.
+    const BURST_BYTES: u64 = 10_000;
+    let budget = Arc::new(Budget::new(500_000_000, BURST_BYTES));
+    let (count, last) = (workers.len() as u64, workers[0][workers[0].len() - 1].0);
+    let mut run = run(500, budget, workers);
+    run.left.sort_unstable();
+    let mut sums = vec![0];
+    run.left.iter().for_each(|(.., bytes)| sums.push(sums[sums.len() - 1] + bytes));
+    let most = |ns: u64| BURST_BYTES + ns * 625 / 10_000 + count * 378 + 1;
+    for (i, (from, ..)) in run.left.iter().enumerate().step_by(97) {
+        for (j, (to, ..)) in run.left.iter().enumerate().skip(i) {
+            assert!(sums[j + 1] - sums[i] <= most(to - from), "from {from} to {to}");
+        }
+    }
+    let during = run.left.iter().filter(|(time, ..)| *time <= last).map(|(.., bytes)| bytes).sum::<u64>();
+    assert!(during + BURST_BYTES >= (last - START) * 625 / 10_000, "{during} bytes in {} ns", last - START);
+    run
+}
+
+#[test]
+fn several_workers_share_one_rate() {
+    // Each alone has ten times what fits.
+    let begins = |seed| -> Vec<_> { flood(seed).into_iter().take(300).collect() };
+    for count in [2, 3] {
+        let run = workers_share((0..count).map(begins).collect());
+        assert!(run.snapshot.ledger().dropped_for(DropReason::RequestEvicted) > 0);
+    }
+}
+
+/// Who has little leaves the rest to who has much: nobody has a part of his own. And all of the little goes.
+#[test]
+fn a_worker_with_little_leaves_the_rest_to_another() {
+    let few = |number| Request { level: 3, number: number | 1 << 24, v6: false, len: 100 };
+    // A hundredth of the rate, for as long as the flood lasts.
+    let flood: Vec<_> = flood(1).into_iter().take(300).collect();
+    let last = flood[flood.len() - 1].0;
+    let steps = (last - START) / 250_000;
+    let little: Vec<_> = (0..=steps).map(|n| (START + n * 250_000, vec![few(n as u32)])).collect();
+    let sent = little.len();
+    let run = workers_share(vec![flood, little]);
+    let of_little = run.left.iter().filter(|(_, _, number, _)| number >> 24 == 1).count();
+    assert_eq!(of_little, sent, "none was refused, and none is left");
+}

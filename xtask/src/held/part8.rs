@@ -36,7 +36,7 @@ pub(crate) const LINES: &[Line] = &[
     }),
     ("requests wait by priority under a flood", |machine| {
         let of = |test, least| machine.tests(&["-p", "tidemill-gatekeeper", "--test", test], least);
-        let (solicitor, patience) = (of("solicitor", 2)?, of("patience", 1)?);
+        let (solicitor, patience) = (of("solicitor", 4)?, of("patience", 1)?);
         Ok(Outcome::Pass(format!("tests: solicitor {solicitor}, patience {patience}")))
     }),
     ("requests by priority in simulated floods (figure)", flood),

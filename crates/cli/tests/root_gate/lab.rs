@@ -66,6 +66,8 @@ impl Answer {
 #[derive(Debug, Clone)]
 pub(crate) struct Came {
     pub(crate) dscp: u8,
+    /// The address that the outer packet is from.
+    pub(crate) from: Vec<u8>,
     pub(crate) inner: Vec<u8>,
 }
 
@@ -80,9 +82,11 @@ pub(crate) struct Grantor {
 /// The inner packet of an outer one, and the outer code point.
 fn open(frame: &[u8]) -> Option<Came> {
     let (kind, outer) = (frame.get(12..14)?, frame.get(14..)?);
-    let (dscp, inner) = match kind {
-        [8, 0] if outer.get(9) == Some(&4) => (outer[1] >> 2, outer.get(20..)?),
-        [0x86, 0xdd] if outer.get(6) == Some(&41) => ((outer[0] << 4 | outer[1] >> 4) >> 2, outer.get(40..)?),
+    let (dscp, from, inner) = match kind {
+        [8, 0] if outer.get(9) == Some(&4) => (outer[1] >> 2, outer.get(12..16)?, outer.get(20..)?),
+        [0x86, 0xdd] if outer.get(6) == Some(&41) => {
+            ((outer[0] << 4 | outer[1] >> 4) >> 2, outer.get(8..24)?, outer.get(40..)?)
+        }
         _ => return None,
     };
     // What pads the frame is no part of it.
@@ -90,7 +94,7 @@ fn open(frame: &[u8]) -> Option<Came> {
         6 => 40 + usize::from(u16::from_be_bytes([*inner.get(4)?, *inner.get(5)?])),
         _ => usize::from(u16::from_be_bytes([*inner.get(2)?, *inner.get(3)?])),
     };
-    Some(Came { dscp, inner: inner.get(..len)?.to_vec() })
+    Some(Came { dscp, from: from.to_vec(), inner: inner.get(..len)?.to_vec() })
 }
 
 impl Grantor {

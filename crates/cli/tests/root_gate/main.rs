@@ -1,5 +1,5 @@
 //! A Gatekeeper between the kernels of a client and of a server: requests, grants, refusals, renewal, path MTU, time exceeded, fragments, decisions
-//! from the wrong side, two workers. Needs root.
+//! from the wrong side, two workers, reloads under traffic. Needs root.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
@@ -15,6 +15,7 @@ mod offload;
 #[path = "../root_wire/raw.rs"]
 #[allow(dead_code)] // shared with another test
 mod raw;
+mod reload;
 #[cfg(feature = "xdp")]
 mod replay;
 mod strangers;

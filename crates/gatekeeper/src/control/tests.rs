@@ -1,7 +1,7 @@
 //! The control side with workers that are stepped by hand: reloads that are refused, decisions for full tables, what was dropped by several, lists of flows.
 
 use super::*;
-use crate::config::{DefaultAction, PolicyConfig, ProbesConfig};
+use crate::config::{DefaultAction, Driver, OffloadKind, Order, PolicyConfig, ProbesConfig, ProgramConfig};
 use crate::decision::Verdict;
 use crate::decision::keys::KeyText;
 use crate::gate::{Fate, Now, Seen};
@@ -11,10 +11,12 @@ use crate::nodes::solicitor::{OUTPUTS, Solicitor};
 use crate::seat::Seat;
 use crate::tag::{Tag, UNPLACED};
 use crate::top::{WINDOW_NS, keys_of};
+use crate::tunnel::path::Heard;
 use std::collections::VecDeque;
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Packet, Pool};
 use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Verdict as Step};
 use tidemill_ip::Interface;
+use tidemill_ip::queue::Bandwidth;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 
 const SECOND: u64 = 1_000_000_000;
@@ -113,6 +115,8 @@ fn a_reload_is_whole_or_not_at_all() {
         (control.v4.policies.is_full, control.v6.policies.is_full) = (true, true);
         assert!(control.set_policy(&added).is_err());
         assert_eq!(seen(&mut control), before, "{full:?}");
+        assert!(control.remove_policy("198.51.100.0/24").is_err());
+        assert_eq!(seen(&mut control), before, "{full:?}");
     }
     // What is only prepared is nothing yet.
     (control.v4.policies.is_full, control.v6.policies.is_full) = (false, false);
@@ -122,6 +126,87 @@ fn a_reload_is_whole_or_not_at_all() {
     let after = seen(&mut control);
     assert!(!after.contains("198.51.100.0/24") && after.contains("203.0.113.0/25"), "{after}");
     assert!(after.contains("Drop (Drop, Drop)"), "{after}");
+}
+
+/// What cannot change while packets flow is refused by its name, and nothing else of that configuration is taken either.
+#[test]
+fn what_cannot_change_is_refused_by_name() {
+    let (_domain, mut control) = control(&section(100), 1);
+    let before = seen(&mut control);
+    let with = |change: fn(&mut GatekeeperSection)| {
+        let mut section = GatekeeperSection { order: Order::FlowFirst, idle_s: 7, ..section(100) };
+        section.policy.pop();
+        change(&mut section);
+        section
+    };
+    let program = |section: &mut GatekeeperSection| {
+        section.program.push(ProgramConfig { number: 5, file: "a file".into() });
+    };
+    let cases: [(&str, GatekeeperSection); 8] = [
+        ("flows", with(|section| section.flows = 101)),
+        ("program_flows", with(|section| section.program_flows = 7)),
+        ("program", with(program)),
+        ("spread", with(|section| section.spread = 7)),
+        ("request_queue", with(|section| section.request_queue = 7)),
+        ("bandwidth", with(|section| section.bandwidth = Some(Bandwidth::Bits(7_000_000)))),
+        ("request_percent", with(|section| section.request_percent = 7)),
+        ("offload", with(|section| section.offload = OffloadKind::Xdp)),
+    ];
+    for (key, section) in cases {
+        let error = control.reload(&section, &interfaces()).unwrap_err().to_string();
+        let wanted =
+            format!("gatekeeper.{key}: cannot change while the gatekeeper runs: put it back, or restart");
+        assert_eq!(error, wanted);
+        assert_eq!(seen(&mut control), before, "{key}");
+    }
+    // It was these keys alone.
+    control.reload(&with(|_| ()), &interfaces()).unwrap();
+    assert_ne!(seen(&mut control), before);
+}
+
+/// All the rest is what workers see from then on, where they look. What is known of the ways to Grantors stays known by another source.
+#[test]
+fn what_can_change_is_seen_by_workers() {
+    let (domain, mut control) = control(&section(100), 1);
+    let reader = domain.register();
+    let (settings, endpoints) = (control.settings.view(), control.v4.policies.endpoints());
+    let mut back = Interface::of_port(1, "back");
+    for host in [1, 5] {
+        back.v4.push((format!("10.0.0.{host}").parse().unwrap(), "10.0.0.0/24".parse().unwrap()));
+        back.v6.push((format!("fd00::{host}").parse().unwrap(), "fd00::/64".parse().unwrap()));
+    }
+    let interfaces = Interfaces::new(vec![Interface::of_port(0, "front"), back], 2);
+    control.interfaces(&interfaces).unwrap();
+    // Something was sent to the Grantor, and its way is known to be narrow.
+    let path = endpoints.get(&reader)[0].path();
+    path.note(START, 1500);
+    assert_eq!(path.hear(START, 1500, 1400, 576), Heard::Lowered);
+    for (order, driver) in [
+        (Order::OnePass, Driver::Plain),
+        (Order::FlowFirst, Driver::Coroutine),
+        (Order::FlowFirst, Driver::Group),
+        (Order::OnePass, Driver::Group),
+    ] {
+        let section = GatekeeperSection {
+            order,
+            driver,
+            idle_s: 9,
+            keep_dscp: true,
+            revocation_grace_ms: 5,
+            source: vec!["10.0.0.5".into(), "fd00::5".into()],
+            ..section(100)
+        };
+        control.reload(&section, &interfaces).unwrap();
+        let now = settings.get(&reader);
+        assert_eq!((now.order, now.driver, now.idle_ns), (order, driver, 9 * SECOND));
+        assert_eq!((now.keep_dscp, now.grace_ns), (true, 5_000_000));
+        let end = &endpoints.get(&reader)[0];
+        assert_eq!((end.source(), end.grantor()), (0x0a00_0005, 0x0a00_0002));
+        assert_eq!(end.path().hear(START, 1500, 1400, 576), Heard::Known);
+    }
+    control.reload(&section(100), &interfaces).unwrap();
+    assert_eq!(endpoints.get(&reader)[0].source(), 0x0a00_0001);
+    assert_eq!(settings.get(&reader).idle_ns, 60 * SECOND);
 }
 
 /// A configuration and our addresses hold together or not at all: what has no room for these has none of the policies either.
@@ -189,10 +274,10 @@ fn what_passes_below_is_void_when_something_changes() {
     control.reload(&closed, &interfaces()).unwrap();
     assert!(is_void(&control) && passes(&control, "8.8.8.8") == Some(false));
     assert!(control.bypass(false).keeps_dscp && passes(&control, "10.0.0.1") == Some(true));
-    // A flow may be one of before, whatever the policies say now.
+    // In whichever order flows and policies are looked up.
     let flows = GatekeeperSection { order: Order::FlowFirst, ..section(100) };
     control.reload(&flows, &interfaces()).unwrap();
-    assert!(is_void(&control) && passes(&control, "8.8.8.8").is_none());
+    assert!(is_void(&control) && passes(&control, "8.8.8.8") == Some(true));
     assert!(!is_void(&control));
 }
 

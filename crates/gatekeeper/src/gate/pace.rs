@@ -6,8 +6,10 @@
 //! knows by how much.
 
 use super::{Gate, Rules};
-use crate::counters::Counters;
+use crate::counters::{Counter, Counters};
 use crate::family::Paired;
+use crate::policy::{Choice, MOST_CHOICES};
+use tidemill_flow::flowtable::Swept;
 
 /// A burst looks at so many buckets of 31 flows at most.
 pub const RECLAIM_BURST: usize = 8;
@@ -81,6 +83,61 @@ impl Pace {
 }
 
 impl<A: Paired<W>, const W: usize> Gate<A, W> {
+    /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many. One whose decision was revoked
+    /// is forgotten when it has been silent, too, so that none keeps a rank for ever. Those whose policy is no more get the one that their destination has
+    /// now, as by a packet; where that asks no Grantor, they are forgotten.
+    pub fn reclaim(
+        &mut self,
+        now_ns: u64,
+        idle_ns: u64,
+        rules: &Rules<'_, A>,
+        counters: &mut Counters,
+        buckets: usize,
+    ) -> usize {
+        let Gate { table, programs, revoked, spread, uses, .. } = self;
+        let (now_s, idle_s) = ((now_ns / 1_000_000_000) as u32, (idle_ns / 1_000_000_000) as u32);
+        let choices = rules.choices();
+        table.sweep(buckets, |key, stamp, mut state| {
+            let note = state.note();
+            let stands = || Self::stands(*spread, choices, revoked, &state, A::of_key(key), note.into());
+            let silent = || now_s.saturating_sub(stamp) > idle_s;
+            let mut next = Swept::Stays;
+            if state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands() {
+                next = Swept::Goes;
+            } else if choices.is_retired(note.into()) {
+                let flow = A::of_key(key);
+                let (number, choices) = rules.of(flow.1);
+                let stays = matches!(choices.get(number), Choice::Grantors(_));
+                next = match stays {
+                    true if !state.is_decided()
+                        || Self::holds(*spread, choices, &mut state, flow, number) =>
+                    {
+                        Swept::Becomes(state)
+                    }
+                    // What has been decided about it counts no more, and a flow that does not ask has nothing to keep.
+                    _ => Swept::Goes,
+                };
+                if let Swept::Becomes(state) = &mut next {
+                    state.set_note(number as u16);
+                    uses[number as usize % MOST_CHOICES] =
+                        uses[number as usize % MOST_CHOICES].wrapping_add(1);
+                } else if state.is_decided() {
+                    counters.one(Counter::FlowsOutgrown);
+                }
+            }
+            if !matches!(next, Swept::Stays) {
+                let place = &mut uses[usize::from(note) % MOST_CHOICES];
+                *place = place.wrapping_sub(1);
+            }
+            if next == Swept::Goes
+                && let Some(program) = state.installed()
+            {
+                programs.release(program);
+            }
+            next
+        })
+    }
+
     /// As much of [`reclaim`](Self::reclaim) as is due by now, in `most` buckets at most; while policies' numbers wait to come back, `most`.
     pub fn keep_up(
         &mut self,

@@ -18,10 +18,10 @@ mod tunnels;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A packet of either family that carries TCP: nothing that a Grantor would look into.
+/// A packet that carries TCP, be it read as IPv4 or as IPv6: nothing that a Grantor would look into. Of IPv6 it has to be whole to be believed.
 const TCP: [u8; 60] = {
     let mut ip = [0; 60];
-    (ip[6], ip[9]) = (6, 6);
+    (ip[0], ip[5], ip[6], ip[9]) = (0x60, 20, 6, 6);
     ip
 };
 

@@ -16,12 +16,12 @@
 //!   anything that is published, and `shard` when it has refused a packet. Whoever makes a refusal void does so first, and adds one then. If that is seen, what was void is seen as well, and there is no
 //!   pick; if not, the pick has a stamp of before, and its rule is dead when it comes. So no rule comes back, no worker waits, and none makes a system call.
 //! * **Nothing is missed.** A packet of a declined flow changes nothing of it: what the gate does with the next one that comes in is the same, however many were dropped below.
-//! * **A policy that drops** makes rules of the same kind, for the flows that send much there: they hold until policies change. Not where flows are looked up first
-//!   ([`Order::FlowFirst`](crate::config::Order::FlowFirst)): there a flow may have been made by a policy of before.
+//! * **A policy that drops** makes rules of the same kind, for the flows that send much there: they hold until policies change. In either order of lookups: where flows are looked up first
+//!   ([`Order::FlowFirst`](crate::config::Order::FlowFirst)) none keeps a policy of before past its next packet.
 //!
 //! **What is forwarded** is what the gate has no say in: all that comes from the back, and what is from the front to where the policy says route (or none is about, and the default does).
 //! It is forwarded by the router's fast path, which leaves to user space all that is not plain. It goes by a [`Bypass`], which is about one state of policies and interfaces, and void as soon as one of them changes, by
-//! `ways`; a Grantor that goes down or comes back is no part of it. Grantors' own addresses are no part of it: what is sent there from the front is looked into. Nor is any from the front where flows are looked up first. What is granted is never forwarded below, directly
+//! `ways`; a Grantor that goes down or comes back is no part of it. Grantors' own addresses are no part of it: what is sent there from the front is looked into. What is granted is never forwarded below, directly
 //! granted or not: its bucket, its renewals and its end are one worker's, packet by packet.
 //!
 //! A flow has a state in each worker that its packets reach, and a decision goes to all of them; a rule is about all of a flow's packets. Where packets of one flow reach several workers, those of

@@ -5,17 +5,14 @@ use crate::decision::Cookie;
 use tidemill_flowprog::shipped::GRANTED;
 
 /// A gate of either family with a policy that sends everything to one Grantor.
-struct Flood<A: Paired<W>, const W: usize> {
-    gate: Gate<A, W>,
-    counters: Counters,
+pub(super) struct Flood<A: Paired<W>, const W: usize> {
+    pub(super) gate: Gate<A, W>,
+    pub(super) counters: Counters,
     law: Law<A>,
 }
 
-impl<A: Paired<W>, const W: usize> Flood<A, W>
-where
-    Prefix<A>: std::str::FromStr<Err: std::fmt::Debug>,
-{
-    fn new(flows: usize, grantor: A) -> Self {
+impl<A: Paired<W>, const W: usize> Flood<A, W> {
+    pub(super) fn new(flows: usize, grantor: A) -> Self {
         let all = policy(Prefix::new(A::MIN, 0).unwrap(), Action::Grantor, &[grantor]);
         let control = Policies::new(&Domain::new(), Action::Route, &[all], A::MIN, Vec::new()).unwrap();
         Flood {
@@ -25,20 +22,33 @@ where
         }
     }
 
-    fn judge(&mut self, ns: u64, seen: &[Seen<A>]) -> Vec<Fate> {
+    pub(super) fn judge(&mut self, ns: u64, seen: &[Seen<A>]) -> Vec<Fate> {
         self.judge_by((Order::OnePass, Driver::Group), ns, seen)
     }
 
-    fn judge_by(&mut self, (order, driver): (Order, Driver), ns: u64, seen: &[Seen<A>]) -> Vec<Fate> {
+    fn judge_by(&mut self, way: (Order, Driver), ns: u64, seen: &[Seen<A>]) -> Vec<Fate> {
+        self.judge_packets(way, ns, seen, &[])
+    }
+
+    /// The same of packets that a program may read.
+    pub(super) fn judge_packets(
+        &mut self,
+        (order, driver): (Order, Driver),
+        ns: u64,
+        seen: &[Seen<A>],
+        ips: &[Vec<u8>],
+    ) -> Vec<Fate> {
         let choices = || &self.law.0;
         let rules = Rules { policies: &self.law, choices: &choices };
-        let now = Now { ns, rules, order, driver, grace_ns: SECOND / 10, ip: &|_| &TCP };
+        let tcp: &[u8] = &TCP;
+        let ip = |at: usize| ips.get(at).map_or(tcp, Vec::as_slice);
+        let now = Now { ns, rules, order, driver, grace_ns: SECOND / 10, ip: &ip };
         let mut fates = vec![Fate::Route; seen.len()];
         self.gate.decide(&now, &mut self.counters, seen, &mut fates);
         fates
     }
 
-    fn reclaim(&mut self, ns: u64, idle_ns: u64, buckets: usize) -> usize {
+    pub(super) fn reclaim(&mut self, ns: u64, idle_ns: u64, buckets: usize) -> usize {
         let choices = || &self.law.0;
         let rules = Rules { policies: &self.law, choices: &choices };
         self.gate.reclaim(ns, idle_ns, &rules, &mut self.counters, buckets)
@@ -51,6 +61,12 @@ where
         let gone = self.gate.keep_up(ns, idle_ns, &rules, &mut self.counters, most);
         assert!(self.gate.table.counters().swept - before <= most as u64, "{most} at most");
         gone
+    }
+
+    pub(super) fn apply(&mut self, ns: u64, flow: (A, A), verdict: &Verdict, by: Option<By>) -> Applied {
+        let choices = || &self.law.0;
+        let rules = Rules { policies: &self.law, choices: &choices };
+        self.gate.apply(ns, rules.of(flow.1), flow, verdict, None, by)
     }
 
     fn impose(&mut self, ns: u64, flow: (A, A), verdict: &Verdict) -> Applied {
@@ -195,6 +211,58 @@ fn the_sweep_goes_by_time() {
     }
 }
 
+/// What has been decided goes as what only asks does: in the first round of the table after it has been over for as long as silent flows are kept, and not before.
+fn what_is_over_goes<A: Paired<W>, const W: usize>(address: impl Fn(u32) -> A) {
+    let mut flood = Flood::<A, W>::new(100_000, address(1));
+    let to = |source: u32| Seen { source: address(source), destination: address(7), bytes: 46 };
+    for i in 0..200 {
+        flood.judge(SECOND, &(i * 200..(i + 1) * 200).map(to).collect::<Vec<_>>());
+    }
+    for source in 0..40_000 {
+        let verdict = match source % 4 {
+            1 => Verdict::Declined { expire_s: 3 },
+            2 => {
+                Verdict::Granted { rate_kib_s: 9, expire_s: 6, renew_ms: 9000, step_ms: 1000, direct: false }
+            }
+            _ => continue,
+        };
+        let flow = (address(source), address(7));
+        assert_eq!(flood.apply(SECOND, flow, &verdict, None), Applied::Done);
+    }
+    // A round takes two seconds. Those that ask have been silent for long enough at 17 s, what was declined at 20 s, what was granted at 23 s; each up to a tick later.
+    let (idle_ns, mut ns) = (16 * SECOND, SECOND);
+    for (tenths, there) in [
+        (169, [20_000, 10_000, 10_000]),
+        (191, [0, 10_000, 10_000]),
+        (200, [0, 10_000, 10_000]),
+        (221, [0, 0, 10_000]),
+        (230, [0, 0, 10_000]),
+        (251, [0, 0, 0]),
+    ] {
+        while ns < tenths * SECOND / 10 {
+            ns += 250_000;
+            flood.keep_up(ns, idle_ns, RECLAIM_TURN);
+        }
+        let mut kinds = [0; 3];
+        flood.gate.table.scan(0, 1 << 20, |_, _, state| {
+            let kind = match (state.is_decided(), state.refused_until(ns)) {
+                (false, _) => 0,
+                (true, Some(_)) => 1,
+                (true, None) => 2,
+            };
+            kinds[kind] += 1;
+        });
+        assert_eq!(kinds, there, "after {tenths} tenths of a second");
+    }
+    assert_eq!(flood.gate.uses[2], 0, "no policy is noted any more");
+}
+
+#[test]
+fn what_is_over_goes_in_time() {
+    what_is_over_goes::<u32, 1>(|n| n);
+    what_is_over_goes::<u128, 4>(|n| 0xfd00 << 112 | u128::from(n));
+}
+
 const GRANT: Verdict =
     Verdict::Granted { rate_kib_s: 9000, expire_s: 99, renew_ms: 90_000, step_ms: 1000, direct: false };
 
@@ -313,13 +381,17 @@ fn a_grant_makes_room_and_a_refusal_does_not() {
     who_gives_way::<u128, 4>(|n| 0xfd00 << 112 | u128::from(n));
 }
 
+const TWO_SECONDS: Verdict =
+    Verdict::Granted { rate_kib_s: 9000, expire_s: 2, renew_ms: 9000, step_ms: 1000, direct: false };
+
 /// Seconds that this thread has worked, where the system tells.
 fn worked_s() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(text.split_whitespace().next()?.parse::<u64>().ok()? as f64 / 1e9)
 }
 
-/// A million new flows a second, each silent from then on: after the time that they are kept, a million go as well.
+/// A million new flows a second, each silent from then on: after the time that they are kept, a million go as well. Of eight one is declined for a second, and one is granted for two; these go
+/// so much later.
 fn reclaims_twenty_million<A: Paired<W>, const W: usize>(address: impl Fn(u32) -> A)
 where
     Prefix<A>: std::str::FromStr<Err: std::fmt::Debug>,
@@ -335,6 +407,11 @@ where
         next += 256;
         let first = Fate::Request(Tag { grantor: 0, dscp: 41 });
         assert!(flood.judge(ns, &seen).iter().all(|fate| *fate == first));
+        for flow in seen.chunks(8) {
+            let flow = |at: usize| (flow[at].source, flow[at].destination);
+            assert_eq!(flood.apply(ns, flow(2), &Verdict::Declined { expire_s: 1 }, None), Applied::Done);
+            assert_eq!(flood.apply(ns, flow(5), &TWO_SECONDS, None), Applied::Done);
+        }
         flood.keep_up(ns, idle_ns, RECLAIM_BURST);
         for _ in 0..8 {
             flood.keep_up(ns, idle_ns, RECLAIM_TURN);
@@ -359,6 +436,13 @@ where
     let counters = flood.gate.table.counters();
     assert_eq!((counters.failed, counters.skipped), (0, 0), "{counters:?}");
     assert!((20_000_000..31_000_000).contains(&most), "{most}");
+    // Then nobody comes any more: none is left, decided or not. Its own time, two seconds more, a round, and a tick.
+    let end = ns + idle_ns + 2 * SECOND + 5 * SECOND / 2 + SECOND / 10;
+    while ns < end {
+        flood.keep_up(ns, idle_ns, RECLAIM_TURN);
+        ns += 32_000;
+    }
+    assert_eq!((flood.gate.len(), flood.gate.uses[2]), (0, 0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Lives of flows with versions, revocations and programs, against plain words: a map of flows, each with the version that it was decided by and a
 //! cookie of its own.
 
+use super::full::Flood;
 use super::*;
 use crate::decision::Cookie as Brought;
 use crate::flow::Shown;
@@ -15,9 +16,10 @@ struct Life {
     last_s: u64,
 }
 
-struct World {
-    gate: Gate<u32, 1>,
-    counters: Counters,
+/// Flows are pairs of numbers here, of which addresses are made.
+struct World<A: Paired<W>, const W: usize> {
+    flood: Flood<A, W>,
+    address: fn(u32) -> A,
     lives: HashMap<(u32, u32), Life>,
     programs: Vec<Program>,
     /// For destinations up to the first, from which version on decisions stand.
@@ -27,22 +29,32 @@ struct World {
 
 const GRACE: u64 = SECOND / 10;
 
-fn packet(source: u32, destination: u32, port: u16) -> Vec<u8> {
-    let mut ip = vec![0; 60];
-    (ip[0], ip[3], ip[8], ip[9]) = (0x45, 60, 64, 6);
-    ip[12..16].copy_from_slice(&source.to_be_bytes());
-    ip[16..20].copy_from_slice(&destination.to_be_bytes());
-    ip[22..24].copy_from_slice(&port.to_be_bytes());
-    // An acknowledgement: not a SYN.
-    (ip[32], ip[33]) = (0x50, 0x10);
+/// A packet of the address's family: TCP to a port, of 60 bytes of IPv4 or 80 of IPv6. An acknowledgement: not a SYN.
+fn packet<A: Gated>(source: A, destination: A, port: u16) -> Vec<u8> {
+    let (source, destination) = (source.to_u128().to_be_bytes(), destination.to_u128().to_be_bytes());
+    let (mut ip, tcp) = if A::BITS == 32 {
+        let mut ip = vec![0; 60];
+        (ip[0], ip[3], ip[8], ip[9]) = (0x45, 60, 64, 6);
+        ip[12..16].copy_from_slice(&source[12..]);
+        ip[16..20].copy_from_slice(&destination[12..]);
+        (ip, 20)
+    } else {
+        let mut ip = vec![0; 80];
+        (ip[0], ip[5], ip[6], ip[7]) = (0x60, 40, 6, 64);
+        ip[8..24].copy_from_slice(&source);
+        ip[24..40].copy_from_slice(&destination);
+        (ip, 40)
+    };
+    ip[tcp + 2..tcp + 4].copy_from_slice(&port.to_be_bytes());
+    (ip[tcp + 12], ip[tcp + 13]) = (0x50, 0x10);
     ip
 }
 
-impl World {
-    fn new() -> Self {
+impl<A: Paired<W>, const W: usize> World<A, W> {
+    fn new(address: fn(u32) -> A) -> Self {
         World {
-            gate: Gate::new(&size(4096), Catalog::new(&[]).unwrap()).unwrap(),
-            counters: Counters::default(),
+            flood: Flood::new(4096, address(1)),
+            address,
             lives: HashMap::new(),
             programs: SHIPPED.iter().map(|shipped| shipped.load().unwrap()).collect(),
             below: Vec::new(),
@@ -96,7 +108,8 @@ impl World {
 
     fn decide(&mut self, flow: (u32, u32), verdict: &Verdict, version: Option<u32>) {
         let by = version.map(|version| By { grantor: 0, version });
-        let applied = apply(&mut self.gate, self.ns, flow, verdict, by);
+        let addresses = ((self.address)(flow.0), (self.address)(flow.1));
+        let applied = self.flood.apply(self.ns, addresses, verdict, by);
         let counts = version.is_none_or(|version| self.stands(flow.1, version));
         let full = self.lives.values().filter(|life| life.program.is_some()).count() == 64;
         let Some(life) = self.lives.get_mut(&flow) else {
@@ -135,14 +148,15 @@ impl World {
     }
 
     fn revoke(&mut self, to: Option<(u32, u32)>, below: u32) {
-        let revocation = Revocation { below: By { grantor: 0, version: below }, to };
-        self.gate.withdraw(self.ns, &revocation).unwrap();
+        let addresses = to.map(|(first, last)| ((self.address)(first), (self.address)(last)));
+        let revocation = Revocation { below: By { grantor: 0, version: below }, to: addresses };
+        self.flood.gate.withdraw(self.ns, &revocation).unwrap();
         self.below.push((to.unwrap_or((0, u32::MAX)), below));
     }
 
     fn reclaim(&mut self, idle_s: u64) {
-        let before = self.gate.len();
-        let gone = reclaim(&mut self.gate, self.ns, idle_s * SECOND, 1 << 20);
+        let before = self.flood.gate.len();
+        let gone = self.flood.reclaim(self.ns, idle_s * SECOND, 1 << 20);
         let (ns, below) = (self.ns, std::mem::take(&mut self.below));
         self.below = below;
         let dead: Vec<(u32, u32)> = self
@@ -156,7 +170,7 @@ impl World {
             .map(|(flow, _)| *flow)
             .collect();
         dead.iter().for_each(|flow| _ = self.lives.remove(flow));
-        assert_eq!((gone, self.gate.len()), (dead.len(), before - dead.len()));
+        assert_eq!((gone, self.flood.gate.len()), (dead.len(), before - dead.len()));
     }
 }
 
@@ -175,16 +189,10 @@ fn some_verdict(random: &mut StdRng) -> Verdict {
     Verdict::Bpf { expire_s: random.random_range(0..20), program, cookie: Brought::new(&cookie).unwrap() }
 }
 
-#[test]
-fn versions_revocations_and_programs_are_as_plain_words_say() {
+fn as_plain_words_say<A: Paired<W>, const W: usize>(address: fn(u32) -> A) {
     for (order, driver) in WAYS {
-        let domain = Domain::new();
-        let reader = domain.register();
-        let all = policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1]);
-        let control = Policies::new(&domain, Action::Route, &[all], 0, Vec::new()).unwrap();
-        let (fib, choices) = control.views();
         let mut random = StdRng::seed_from_u64(5);
-        let (mut world, mut version, mut acts) = (World::new(), 1, HashMap::new());
+        let (mut world, mut version, mut acts) = (World::<A, W>::new(address), 1, HashMap::new());
         for round in 0..4000 {
             world.ns += random.random_range(0..SECOND / 5);
             let flows: Vec<(u32, u32)> = (0..random.random_range(1..40))
@@ -192,26 +200,23 @@ fn versions_revocations_and_programs_are_as_plain_words_say() {
                 .collect();
             let ips: Vec<Vec<u8>> = flows
                 .iter()
-                .map(|flow| packet(flow.0, flow.1, if random.random_bool(0.7) { 80 } else { 22 }))
+                .map(|flow| {
+                    let port = if random.random_bool(0.7) { 80 } else { 22 };
+                    packet(address(flow.0), address(flow.1), port)
+                })
                 .collect();
-            let seen: Vec<Seen<u32>> = flows
+            let seen: Vec<Seen<A>> = flows
                 .iter()
                 .zip(&ips)
-                .map(|(flow, ip)| Seen { source: flow.0, destination: flow.1, bytes: ip.len() as u32 })
+                .map(|(flow, ip)| Seen {
+                    source: address(flow.0),
+                    destination: address(flow.1),
+                    bytes: ip.len() as u32,
+                })
                 .collect();
-            let mut fates = vec![Fate::Route; seen.len()];
-            let choices = || choices.get(&reader);
-            let now = Now {
-                ns: world.ns,
-                rules: Rules { policies: &**fib.get(&reader), choices: &choices },
-                order,
-                driver,
-                grace_ns: GRACE,
-                ip: &|at| &ips[at],
-            };
-            let before = world.counters.get(Counter::FlowsRevoked);
-            world.gate.decide(&now, &mut world.counters, &seen, &mut fates);
-            *acts.entry("revoked").or_insert(0) += world.counters.get(Counter::FlowsRevoked) - before;
+            let before = world.flood.counters.get(Counter::FlowsRevoked);
+            let fates = world.flood.judge_packets((order, driver), world.ns, &seen, &ips);
+            *acts.entry("revoked").or_insert(0) += world.flood.counters.get(Counter::FlowsRevoked) - before;
             for ((flow, ip), fate) in flows.iter().zip(&ips).zip(&fates) {
                 let act = world.expected(*flow, ip);
                 assert_eq!(plain(*fate), Plain::from(act), "{order:?} {driver:?} {flow:?} in round {round}");
@@ -240,13 +245,19 @@ fn versions_revocations_and_programs_are_as_plain_words_say() {
                 world.reclaim(random.random_range(1..4));
             }
             let programs = world.lives.values().filter(|life| life.program.is_some()).count();
-            assert_eq!(world.gate.programs(), programs, "a place for each cookie, in round {round}");
+            assert_eq!(world.flood.gate.programs(), programs, "a place for each cookie, in round {round}");
         }
         for what in ["revoked", "declined", "rate", "granted", "renew", "request", "direct"] {
             assert!(acts.get(what).is_some_and(|n| *n > 50), "{what} of {acts:?}");
         }
-        assert!(world.counters.get(Counter::Programs) > 1000);
+        assert!(world.flood.counters.get(Counter::Programs) > 1000);
     }
+}
+
+#[test]
+fn versions_revocations_and_programs_are_as_plain_words_say() {
+    as_plain_words_say::<u32, 1>(|n| n);
+    as_plain_words_say::<u128, 4>(|n| 0xfd00 << 112 | u128::from(n));
 }
 
 fn name(act: Act) -> &'static str {

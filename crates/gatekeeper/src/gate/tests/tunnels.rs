@@ -1,4 +1,4 @@
-//! What a Grantor would take for ours does not reach it from the front, by no policy, order or driver.
+//! What a Grantor would take for ours does not reach it from the front, by no policy, order or driver: neither as it is nor inside one of ours.
 
 use super::*;
 use crate::offload::PASSES;
@@ -47,11 +47,16 @@ fn none_reaches_a_grantor<A: Paired<W>, const W: usize>(
     Prefix<A>: std::str::FromStr<Err: std::fmt::Debug>,
 {
     let host = |n| Prefix::new(address(n), A::BITS).unwrap();
-    // Grantor 9 is where the default routes, 8 where a policy does, 7 is protected itself; 6 is named no more.
+    // Grantor 9 is where the default routes, 8 where a policy does, 7 is protected itself and has granted; 6 is named no more; 4 is protected itself and is asked, 3 has declined,
+    // and 2 is where a policy drops.
     let given = [
         policy(host(50), Action::Grantor, &[address(9), address(8), address(6)]),
         policy(host(8), Action::Route, &[]),
         policy(host(7), Action::Grantor, &[address(7)]),
+        policy(host(4), Action::Grantor, &[address(4)]),
+        policy(host(3), Action::Grantor, &[address(3)]),
+        policy(host(51), Action::Grantor, &[address(2)]),
+        policy(host(2), Action::Drop, &[]),
     ];
     for (order, driver) in WAYS {
         let domain = Domain::new();
@@ -73,13 +78,18 @@ fn none_reaches_a_grantor<A: Paired<W>, const W: usize>(
             step_ms: 1000,
             direct: true,
         };
-        let flow = (address(77), address(7));
-        assert_eq!(gate.impose(SECOND, rules.of(flow.1), flow, &direct, None, None), Applied::Done);
+        // The policies of now have been seen: flows that come later are not looked up in them by the paper's order.
+        let now = Now { ns: SECOND, rules, order, driver, grace_ns: 0, ip: &|_| &TCP };
+        gate.decide(&now, &mut Counters::default(), &[], &mut []);
+        for (destination, verdict) in [(7, direct), (3, Verdict::Declined { expire_s: 99 })] {
+            let flow = (address(77), address(destination));
+            assert_eq!(gate.impose(2 * SECOND, rules.of(flow.1), flow, &verdict, None, None), Applied::Done);
+        }
         let mut counters = Counters::default();
-        let mut forged = 0;
+        let (mut forged, mut asked) = (0, 0);
         for (ip, is_dressed) in packets {
             let ip = &ip[..];
-            let seen = [9, 8, 7, 6, 5].map(|destination| Seen {
+            let seen = [9, 8, 7, 6, 5, 4, 3, 2].map(|destination| Seen {
                 source: address(77),
                 destination: address(destination),
                 bytes: ip.len() as u32,
@@ -87,16 +97,34 @@ fn none_reaches_a_grantor<A: Paired<W>, const W: usize>(
             let of = |_| ip;
             let choices = || control.choices();
             let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
-            let now = Now { ns: SECOND, rules, order, driver, grace_ns: 0, ip: &of };
-            let mut fates = [Fate::PolicyDrop; 5];
+            let now = Now { ns: 3 * SECOND, rules, order, driver, grace_ns: 0, ip: &of };
+            let mut fates = [Fate::OverRate; 8];
             gate.decide(&now, &mut counters, &seen, &mut fates);
             let expected = if *is_dressed { Fate::Forged } else { Fate::Route };
             assert_eq!(fates[..4], [expected; 4], "{order:?} {driver:?} {ip:02x?}");
             assert_eq!(fates[4], Fate::Route, "nobody's address: {ip:02x?}");
-            forged += 4 * u64::from(*is_dressed);
+            // No request of it, which would reach the Grantor in one of our own, and no flow.
+            let asks = matches!(fates[5], Fate::Request(_));
+            assert!(if *is_dressed { fates[5] == Fate::Forged } else { asks }, "{fates:?} {ip:02x?}");
+            assert_eq!(fates[6], if *is_dressed { Fate::Forged } else { Fate::Declined }, "{ip:02x?}");
+            assert_eq!(fates[7], Fate::PolicyDrop, "{order:?} {driver:?} {ip:02x?}");
+            forged += 6 * u64::from(*is_dressed);
+            asked += u64::from(asks);
+            assert_eq!(counters.get(Counter::FlowsMade), asked.min(1));
         }
         assert_eq!(counters.get(Counter::TunnelForged), forged);
-        assert_eq!(counters.get(Counter::Front), 5 * packets.len() as u64);
+        assert_eq!(counters.get(Counter::Front), 8 * packets.len() as u64);
+        // Each packet is counted once.
+        let once = [
+            Counter::Bypassed,
+            Counter::Requests,
+            Counter::Granted,
+            Counter::Declined,
+            Counter::PolicyDropped,
+            Counter::TunnelForged,
+        ];
+        let sum = once.map(|counter| counters.get(counter)).iter().sum::<u64>();
+        assert_eq!((sum, counters.get(Counter::Requests)), (8 * packets.len() as u64, asked));
     }
 }
 
