@@ -3,6 +3,8 @@
 
 mod tool;
 
+use std::net::Ipv4Addr;
+use tidemill_wire::{Protocol, ipv4};
 use tool::Folder;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/");
@@ -50,6 +52,53 @@ fn orders_and_drivers_send_the_same() {
     for (lines, other) in &sent {
         assert!(other == first, "{lines}");
     }
+}
+
+/// Datagrams of 1,000 sources from far away that come again after up to some seconds, as a capture of half a minute.
+fn comers(folder: &Folder) {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 0xffff, 1]);
+    let mut random = 1_u64;
+    for i in 0..12_000_u32 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let source = (random >> 33) as u32 % 1000;
+        let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..], &[0; 28]].concat();
+        let (src, dst) = (Ipv4Addr::from(0xc633_6400 + source), Ipv4Addr::new(203, 0, 113, 1));
+        ipv4::Repr::new(src, dst, Protocol::UDP, 8).emit(&mut frame[14..34]).unwrap();
+        frame[34..42].copy_from_slice(&[0x10, 0, 0x20, 0, 0, 8, 0, 0]);
+        file.extend(words(&[1_700_000_000 + i / 400, i % 400 * 2500, 42, 42]));
+        file.extend(frame);
+    }
+    folder.write("in.pcap", file);
+}
+
+/// Where flows lie, and so which of them is swept before it comes again, is the same in every run on captures.
+#[test]
+fn a_run_on_captures_is_the_same_every_time() {
+    let folder = Folder::new();
+    let text = example(&folder).replace("[gatekeeper]\n", "[gatekeeper]\nidle_s = 2\n");
+    let text = text.replace(&format!("{EXAMPLE}router/capture.pcapng.zst"), "in.pcap");
+    folder.write("gate.toml", text);
+    comers(&folder);
+    let sent = [0; 3].map(|_| {
+        folder.ok("run gate.toml --json");
+        std::fs::read(folder.path("out.back.pcapng")).unwrap()
+    });
+    assert!(sent[0].len() > 1_000_000 && sent[1] == sent[0] && sent[2] == sent[0]);
+}
+
+/// Not to where the command is called.
+#[test]
+fn keys_and_programs_are_relative_to_the_configuration() {
+    let folder = Folder::new();
+    let text = example(&folder)
+        .replace("decisions = \"none\"", "decisions = \"authenticated\"\nkey_file = \"none.key\"");
+    std::fs::create_dir(folder.path("sub")).unwrap();
+    folder.write("sub/gate.toml", text);
+    folder.fail(&[("check sub/gate.toml", 1, "gatekeeper.key_file: sub/none.key: ")]);
+    let program = "[[gatekeeper.program]]\nnumber = 5\nfile = \"none.o\"\n";
+    folder.write("sub/gate.toml", format!("{}{program}", example(&folder)));
+    folder.fail(&[("check sub/gate.toml", 1, "sub/none.o")]);
 }
 
 #[test]

@@ -724,6 +724,10 @@ impl Config {
         }
         self.state.iter_mut().for_each(|state| join(&mut state.path));
         self.nat.iter_mut().filter_map(|nat| nat.handover.as_mut()).for_each(join);
+        if let Some(gatekeeper) = &mut self.gatekeeper {
+            let programs = gatekeeper.program.iter_mut().map(|program| &mut program.file);
+            gatekeeper.key_file.iter_mut().chain(programs).for_each(join);
+        }
         self.grantor.iter_mut().filter_map(|grantor| grantor.key_file.as_mut()).for_each(join);
         self.switch.iter_mut().filter_map(|switch| switch.flows.as_mut()).for_each(join);
         self.filter.iter_mut().filter_map(|filter| filter.rules.as_mut()).for_each(join);

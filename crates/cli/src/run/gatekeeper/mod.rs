@@ -140,8 +140,8 @@ fn gatekeeper(
     let workers = config.run.workers;
     let made = router.with_control(|control| {
         let interfaces = &control.settings().interfaces;
-        let gate = if record {
-            // What is replayed finds the same room in the same tables.
+        let gate = if record || super::setup::is_repeatable(config) {
+            // What is replayed, or run again, finds the same room in the same tables.
             GatekeeperControl::with_secret(&section, interfaces, workers, domain, 0)
         } else {
             GatekeeperControl::new(&section, interfaces, workers, domain)

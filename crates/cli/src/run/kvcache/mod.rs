@@ -83,8 +83,8 @@ fn control(opening: &Opening<'_>) -> Result<KvcacheControl> {
     let Opening { config, name, .. } = *opening;
     let section = config.kvcache.clone().unwrap_or_default();
     let (ports, workers) = (bridge::names(config), config.run.workers);
-    let made = if opening.record {
-        // What is replayed finds its keys in the same places.
+    let made = if opening.record || setup::is_repeatable(config) {
+        // What is replayed, or run again, finds its keys in the same places.
         KvcacheControl::with_secret(&section, &ports, workers, 0)
     } else {
         KvcacheControl::new(&section, &ports, workers)

@@ -136,8 +136,8 @@ fn control(opening: &Opening<'_>) -> Result<MitigatorControl> {
     let Opening { config, name, domain, .. } = *opening;
     let section = config.mitigator.clone().unwrap_or_default();
     let (ports, workers) = (bridge::names(config), config.run.workers);
-    let made = if opening.record {
-        // What is replayed finds the same room in the same tables.
+    let made = if opening.record || super::setup::is_repeatable(config) {
+        // What is replayed, or run again, finds the same room in the same tables.
         MitigatorControl::with_secret(&section, &ports, workers, domain, 0)
     } else {
         MitigatorControl::new(&section, &ports, workers, domain)
