@@ -95,10 +95,10 @@ fn keys_and_programs_are_relative_to_the_configuration() {
         .replace("decisions = \"none\"", "decisions = \"authenticated\"\nkey_file = \"none.key\"");
     std::fs::create_dir(folder.path("sub")).unwrap();
     folder.write("sub/gate.toml", text);
-    folder.fail(&[("check sub/gate.toml", 1, "gatekeeper.key_file: sub/none.key: ")]);
+    folder.fail(&[("check sub/gate.toml", 2, "gatekeeper.key_file: sub/none.key: ")]);
     let program = "[[gatekeeper.program]]\nnumber = 5\nfile = \"none.o\"\n";
     folder.write("sub/gate.toml", format!("{}{program}", example(&folder)));
-    folder.fail(&[("check sub/gate.toml", 1, "sub/none.o")]);
+    folder.fail(&[("check sub/gate.toml", 2, "sub/none.o")]);
 }
 
 #[test]
