@@ -5,6 +5,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Packet, Pool};
 use tidemill_gatekeeper::Tag;
@@ -26,8 +27,13 @@ struct Request {
 /// What left: when, and what.
 type Left = Arc<Mutex<Vec<(u64, u8, u32, u64)>>>;
 
+/// When each worker's next burst comes. Captures have clocks of their own: workers on one wait for who is behind, as if by one clock.
+type Next = Arc<Vec<AtomicU64>>;
+
 /// Gives bursts at their times, and keeps what it is to send.
 struct Wire {
+    worker: usize,
+    next: Next,
     input: VecDeque<(u64, Vec<Request>)>,
     left: Left,
     counters: PortCounters,
@@ -39,6 +45,11 @@ impl Port for Wire {
     }
 
     fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let next = self.input.front().map_or(u64::MAX, |(time_ns, _)| *time_ns);
+        self.next[self.worker].store(next, Ordering::Relaxed);
+        while self.next.iter().any(|other| other.load(Ordering::Relaxed) < next) {
+            std::thread::yield_now();
+        }
         let Some((time_ns, requests)) = self.input.pop_front() else { return Ok(RxStatus::Ended) };
         for request in requests {
             let mut bytes = vec![0; 14 + request.len];
@@ -102,11 +113,12 @@ fn run(capacity: usize, budget: Arc<Budget>, workers: Vec<Vec<(u64, Vec<Request>
     for output in solicitor::OUTPUTS {
         graph.edge("solicitor", output, "port:wire");
     }
-    let port = |input: Vec<_>| {
-        let wire = Wire { input: input.into(), left: left.clone(), counters: PortCounters::default() };
-        Box::new(wire) as Box<dyn Port>
+    let next: Next = Arc::new((0..count).map(|_| AtomicU64::new(0)).collect());
+    let port = |(worker, input): (usize, Vec<_>)| {
+        let (next, left, counters) = (next.clone(), left.clone(), PortCounters::default());
+        Box::new(Wire { worker, next, input: input.into(), left, counters }) as Box<dyn Port>
     };
-    let ports = vec![workers.into_iter().map(port).collect()];
+    let ports = vec![workers.into_iter().enumerate().map(port).collect()];
     let frames = capacity + 4 * BURST;
     let memory = Memory::new(count * frames, 2048).unwrap();
     let options = Options {
@@ -212,8 +224,7 @@ fn among_those_that_wait_the_highest_goes_first_and_equals_in_order() {
     assert_eq!(last, START + (30 * 158 - 3_000 + 1) * 1_000);
 }
 
-/// Over any span all of them together send no more than the rate, what may go at once, and a packet each; and no less than the rate as long as one has enough that waits. Whichever
-/// comes first in real time: each has its own time here.
+/// Over any span all of them together send no more than the rate, what may go at once, and a packet each; and no less than the rate as long as one has enough that waits.
 fn workers_share(workers: Vec<Vec<(u64, Vec<Request>)>>) -> Run {
     // 62.5 bytes per us, of which 10,000 may go at once: fewer than a turn can send.
     const BURST_BYTES: u64 = 10_000;
