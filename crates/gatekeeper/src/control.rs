@@ -300,7 +300,8 @@ impl GatekeeperControl {
         let ours = Ours::of(interfaces);
         let policies = parse(&section.policy, &ours, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
-        let plans = (self.v4.policies.plan(&policies.v4)?, self.v6.policies.plan(&policies.v6)?);
+        let plans =
+            (self.v4.policies.plan_instead(&policies.v4)?, self.v6.policies.plan_instead(&policies.v6)?);
         let own = settings::own(interfaces);
         let doors = offload::doors(interfaces, &settings);
         Ok(Prepared { section: section.clone(), settings, keys, policies, plans, own, ours, doors })
