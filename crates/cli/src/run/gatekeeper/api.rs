@@ -105,11 +105,12 @@ fn line(line: &FlowLine) -> gate::Flow {
     flow
 }
 
-fn policy(line: &PolicyLine) -> gate::Policy {
-    gate::Policy {
+fn policy(line: &PolicyLine) -> gate::FibPolicy {
+    gate::FibPolicy {
         prefix: line.prefix.clone(),
         action: line.action.name().into(),
         grantors: line.grantors.iter().map(IpAddr::to_string).collect(),
+        ours: line.ours,
     }
 }
 
@@ -264,8 +265,9 @@ fn set_policy(gatekeeper: &Gatekeeper, policy: gate::Policy) -> Result<Done, Api
         }
     };
     let policy = PolicyConfig { prefix: policy.prefix, action, grantors: policy.grantors };
-    lock(&gatekeeper.gate).set_policy(&policy).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    Ok(Done::default())
+    let mut gate = lock(&gatekeeper.gate);
+    gate.set_policy(&policy).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    Ok(Done { done: gate.remarks_of(&policy) })
 }
 
 fn remove_policy(gatekeeper: &Gatekeeper, query: &gate::PolicyQuery) -> Result<Done, ApiError> {
