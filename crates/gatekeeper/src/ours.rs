@@ -197,14 +197,13 @@ mod tests {
                 format!("policy[0].grantors: {grantor} is on the link of interface \"wan\", in front: ");
             assert!(lines.len() == 1 && lines[0].starts_with(&wanted), "{lines:?}");
         }
+        // More than our address, and another.
+        for prefix in ["10.0.0.0/31", "10.0.0.0/8", "10.0.0.2/32", "fd00::/127"] {
+            assert_eq!(said(prefix, &[]), [""; 0], "{prefix}");
+        }
+        // At the back; behind it; by the VRF that Grantors are not reached by.
         for (prefix, grantors) in [
-            // More than our address, and another.
-            ("10.0.0.0/31", &[][..]),
-            ("10.0.0.0/8", &[]),
-            ("10.0.0.2/32", &[]),
-            ("fd00::/127", &[]),
-            // At the back; behind it; by the VRF that Grantors are not reached by.
-            ("203.0.113.0/24", &["10.0.1.9", "11.0.0.0", "9.255.255.255"]),
+            ("203.0.113.0/24", &["10.0.1.9", "11.0.0.0", "9.255.255.255"][..]),
             ("203.0.113.0/24", &["172.16.0.9"]),
             ("2001:db8::/32", &["fd00:0:1::9", "fd01::9", "2001:db8::9"]),
         ] {

@@ -338,7 +338,7 @@ fn fib(live: &Live, args: &FibArgs) -> Result<bool> {
     let mut grid = Grid::new(&["prefix", "action", "grantors"]);
     for policy in fib.policies {
         let action = match policy.ours {
-            true => format!("{} (never: our own address)", policy.action),
+            true => format!("{} (no effect: the gate's own address)", policy.action),
             false => policy.action,
         };
         grid.row([policy.prefix, action, policy.grantors.join(", ")]);
