@@ -390,7 +390,8 @@ impl<A: Gated> Policies<A> {
 
     /// Why there are no numbers for these policies in the place of all that there are, if it is not that numbers are retired and soon free.
     fn crowded(&self, policies: &[Policy<A>]) -> Option<GateError> {
-        let (routed, now): ((u8, &[A]), _) = ((Action::Route as u8, &[]), self.choices.current());
+        let routed: (u8, &[A]) = (Action::Route as u8, &[]);
+        let now = self.choices.current();
         let used = (0..).zip(&self.known).skip(1).filter(|(number, _)| !now.is_retired(*number));
         let there: BTreeSet<(u8, &[A])> =
             used.filter_map(|(_, known)| known.as_ref().map(|known| (known.0 as u8, &known.1[..]))).collect();
