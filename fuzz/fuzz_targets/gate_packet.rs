@@ -143,6 +143,11 @@ impl Came<'_> {
         };
         let is_dressed = to_grantor && *place == "forward" && *port == FRONT && is_dressed_as_ours(ip);
         assert!(!is_dressed, "{ip:?} reaches a Grantor");
+        let is_from_us = match ipv4::version(ip) {
+            4 => ipv4::src_u32(ip) == NET4.ours,
+            _ => ipv6::src_u128(ip) == NET6.ours,
+        };
+        assert!(*port != FRONT || !is_from_us, "{ip:?} by the front is none of ours");
     }
 
     /// An outer packet; parts of IPv6 are gathered.
@@ -314,6 +319,7 @@ fuzz_target!(|data: &[u8]| {
     for (reason, counter) in [
         (DropReason::PolicyDrop, Counter::PolicyDropped),
         (DropReason::TunnelForged, Counter::TunnelForged),
+        (DropReason::MartianSource, Counter::SourceOurs),
         (DropReason::FlowDeclined, Counter::Declined),
         (DropReason::FlowOverRate, Counter::OverRate),
     ] {
@@ -325,7 +331,7 @@ fuzz_target!(|data: &[u8]| {
     // Each is counted once.
     let asked = [Counter::Requests, Counter::Granted, Counter::Declined, Counter::OverRate];
     let judged = asked.into_iter().chain([Counter::PolicyDropped, Counter::Bypassed]).map(count).sum::<u64>();
-    assert_eq!(judged + count(Counter::TunnelForged), by_the_front);
+    assert_eq!(judged + count(Counter::TunnelForged) + count(Counter::SourceOurs), by_the_front);
 
     let came = Came { packets: &packets, mtu: mtu.into(), keep_dscp: section.keep_dscp };
     let left = left.lock().expect("nobody panicked");

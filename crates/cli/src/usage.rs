@@ -30,20 +30,29 @@ pub(crate) fn in_words(message: &str, line: Option<&str>) -> String {
     let message =
         message.replace('\n', " ").replace("` as i128", "`").replace("u64 value was too large", large);
     let message = shortened(&message).unwrap_or(message);
-    let Some((what, kind)) = message.rsplit_once(", expected ") else { return message };
-    let numbers = match kind {
+    // What it says of a word that is one of several.
+    let no_word = (message == "wanted string or table").then_some(("no word", "a string"));
+    let Some((what, kind)) = message.rsplit_once(", expected ").or(no_word) else { return message };
+    let wanted = match kind {
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",
         "u32" => "a whole number from 0 to 4294967295",
         "u64" | "usize" => "a whole number, 0 or more",
         "i64" | "isize" | "i32" | "i128" => "a whole number",
         "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "text in quotes",
+        "path string" => "a path in quotes",
+        "a sequence" => "a list, in brackets",
+        "a map" => "a table",
+        // By the name that it has in our language.
+        _ if kind.starts_with("struct ") => "a table",
         _ => return message,
     };
     let key = line.and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());
     let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
     let key = if is_key { format!("{key}: ") } else { String::new() };
-    format!("{key}{what}: give {numbers}")
+    format!("{key}{what}: give {wanted}")
 }
 
 /// The parser's message where it tells all digits of a number that has many.
@@ -166,4 +175,51 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
         }
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_parser_says_names_the_key_and_no_type_of_ours() {
+        for (line, message, said) in [
+            ("default = 1", "wanted string or table", "default: no word: give text in quotes"),
+            (
+                "probes = 1",
+                "invalid type: integer `1`, expected struct ProbesConfig",
+                "probes: invalid type: integer `1`: give a table",
+            ),
+            (
+                "  keep_dscp = 1 # no",
+                "invalid type: integer `1`, expected a boolean",
+                "keep_dscp: invalid type: integer `1`: give true or false",
+            ),
+            (
+                "front = \"wan\"",
+                "invalid type: string \"wan\", expected a sequence",
+                "front: invalid type: string \"wan\": give a list, in brackets",
+            ),
+            (
+                "key_file = 1",
+                "invalid type: integer `1`, expected path string",
+                "key_file: invalid type: integer `1`: give a path in quotes",
+            ),
+            (
+                "n = -1",
+                "invalid value: integer `-1`, expected u8",
+                "n: invalid value: integer `-1`: give a whole number from 0 to 255",
+            ),
+            // A line that says no key; messages that say all themselves.
+            (
+                "  1,",
+                "invalid type: integer `1`, expected a string",
+                "invalid type: integer `1`: give text in quotes",
+            ),
+            ("a = 1", "unknown field `a`, expected `b`", "unknown field `a`, expected `b`"),
+            ("a = 1", "no bandwidth: give a number", "no bandwidth: give a number"),
+        ] {
+            assert_eq!(in_words(message, Some(line)), said);
+        }
+    }
 }

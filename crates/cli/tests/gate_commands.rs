@@ -139,6 +139,20 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
             "gatekeeper.bandwidth: \"1 GB/s\": give a number with Gbps, Mbps, kbps or bps in quotes",
         ),
         ("request_percent = 5", "request_percent = 0", "gatekeeper.request_percent: 0: give 1 to 100"),
+        ("request_percent = 5", "request_percent = 101", "gatekeeper.request_percent: 101: give 1 to 100"),
+        ("request_percent = 5", "request_percent = -5", "gate.toml:43: request_percent: -5: give 1 to 100"),
+        ("request_percent = 5", "request_percent = 300", "gate.toml:43: request_percent: 300: give 1 to 100"),
+        ("request_percent = 5", "order = 1", "gate.toml:43: order: no word: give text in quotes"),
+        (
+            "request_percent = 5",
+            "probes = 1",
+            "gate.toml:43: probes: invalid type: integer `1`: give a table",
+        ),
+        (
+            "bandwidth = \"1 Gbps\"",
+            "bandwidth = \"99999999999999999999 Gbps\"",
+            "gatekeeper.bandwidth: \"99999999999999999999 Gbps\": give 64 kbps to 10,000 Gbps",
+        ),
         (
             "request_percent = 5",
             "request_queue = 60000",

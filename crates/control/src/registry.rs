@@ -202,7 +202,8 @@ impl Request {
             return Err(ApiError::bad_request("the request has no body: send JSON"));
         }
         serde_json::from_slice(&self.body).map_err(|error| {
-            ApiError::bad_request(format!("the request's body: {error}: GET /v1 lists the verbs"))
+            let what = without_names(&error.to_string());
+            ApiError::bad_request(format!("the request's body: {what}: GET /v1 lists the verbs"))
         })
     }
 
@@ -215,6 +216,13 @@ impl Request {
             .map(|Query(query)| query)
             .map_err(|error| ApiError::bad_request(format!("the request's query: {}", source_of(&error))))
     }
+}
+
+/// What the parser says, without the name that a struct has in our language, nor how many fields.
+fn without_names(message: &str) -> String {
+    let Some((before, from)) = message.split_once(", expected struct ") else { return message.into() };
+    let place = from.find(" at line ").map_or("", |at| &from[at..]);
+    format!("{before}, expected an object{place}")
 }
 
 /// The error that says most: axum's own lines say only that there is one.
@@ -284,6 +292,11 @@ mod tests {
         let error = request("/v1/routes?limit=x", "").query::<RoutesQuery>().unwrap_err();
         assert!(error.message.contains("limit"), "{error}");
         assert!(request("/v1/routes", "").json::<RouteAdd>().unwrap_err().message.contains("no body"));
+        for (body, what) in [("[]", "invalid length 0"), ("7", "invalid type: integer `7`")] {
+            let said = request("/v1/routes", body).json::<RouteAdd>().unwrap_err().message;
+            let wanted = format!("the request's body: {what}, expected an object at line 1 column ");
+            assert!(said.starts_with(&wanted), "{said}");
+        }
     }
 
     #[test]

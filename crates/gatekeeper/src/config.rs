@@ -1,6 +1,7 @@
 //! The section `[gatekeeper]` as written; its comments are the schema's text. What follows from it: [`crate::settings`].
 
 use schemars::JsonSchema;
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tidemill_decision::keys::KeyText;
@@ -30,6 +31,7 @@ pub struct GatekeeperSection {
     /// The bandwidth of the way to the Grantors: `"10 Gbps"`, `"500 Mbps"`, or bits per second. One budget for all links at the back: of several give the narrowest one's. Default: 10 Gbps, whatever the links are.
     pub bandwidth: Option<Bandwidth>,
     /// How much of `bandwidth` requests may use, in percent; 1 to 100.
+    #[serde(deserialize_with = "percent")]
     pub request_percent: u8,
     /// Requests that each worker keeps waiting at most; 1 to 65,536. Each occupies a frame.
     pub request_queue: usize,
@@ -62,6 +64,12 @@ pub struct GatekeeperSection {
     /// What drops packets of declined flows before they come in here, where these send much, and forwards those that the gate does not judge: from the back, and to where the policy says route. Traces, captures and the counters
     /// of ports do not see what is done there.
     pub offload: OffloadKind,
+}
+
+/// Reads `request_percent`. What no byte holds is refused by what the key can be; the rest is checked with all other keys.
+fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
+    let number = i64::deserialize(from)?;
+    u8::try_from(number).map_err(|_| D::Error::custom(format!("request_percent: {number}: give 1 to 100")))
 }
 
 /// What drops packets of declined flows before they come in, and forwards what is not judged.

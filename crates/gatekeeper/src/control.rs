@@ -1,5 +1,7 @@
 //! The control side: owns the policies and the settings and publishes them, reads the workers' flows beside them, hands them decisions.
 
+mod policies;
+
 use crate::config::{Action, GatekeeperSection};
 use crate::counters::{Board, Counter, Counters};
 use crate::decision::Decision;
@@ -12,11 +14,11 @@ use crate::mail::{Letter, Post};
 use crate::nodes::solicitor::{self, Notes, SolicitorBoard};
 use crate::offload::{self, Bypass, Picks, Stamps, Tally, Words};
 use crate::ours::Ours;
-use crate::policy::{Choice, Choices, Parsed, Plan, Policies, Policy, parse};
+use crate::policy::{Choice, Choices, Parsed, Plan, Policies, parse};
 use crate::programs::Catalog;
 use crate::seat::Seat;
 use crate::settings::{self, Settings};
-use crate::show::{FlowLine, FlowsPage, PolicyLine, TopLine, Tops, Wanted};
+use crate::show::{FlowLine, FlowsPage, TopLine, Tops, Wanted};
 use crate::top::{By, Refused};
 use crate::trust::{self, Doctor, Notice, Trust};
 use crate::unplaced::Unplaced;
@@ -32,7 +34,6 @@ use tidemill_ip::Interfaces;
 use tidemill_ip::queue::Budget;
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::Prefix;
 use tidemill_wire::flow::Addresses;
 
 /// The workers' halves, until their nodes are made.
@@ -249,7 +250,10 @@ impl GatekeeperControl {
     /// What the configuration says without effect, or leaves out: a line each, key first.
     pub fn remarks(&self) -> Vec<String> {
         let settings = self.settings();
-        settings::remarks(&self.section, settings.decisions, settings.kernels.as_deref())
+        let mut remarks = settings::remarks(&self.section, settings.decisions, settings.kernels.as_deref());
+        let key = |i: usize, field: &str| format!("gatekeeper.policy[{i}].{field}");
+        remarks.extend(self.ours.remarks(&self.section.policy, &settings.front, key));
+        remarks
     }
 
     /// The configuration that holds.
@@ -300,7 +304,8 @@ impl GatekeeperControl {
         let ours = Ours::of(interfaces);
         let policies = parse(&section.policy, &ours, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
-        let plans = (self.v4.policies.plan(&policies.v4)?, self.v6.policies.plan(&policies.v6)?);
+        let plans =
+            (self.v4.policies.plan_instead(&policies.v4)?, self.v6.policies.plan_instead(&policies.v6)?);
         let own = settings::own(interfaces);
         let doors = offload::doors(interfaces, &settings);
         Ok(Prepared { section: section.clone(), settings, keys, policies, plans, own, ours, doors })
@@ -549,64 +554,6 @@ impl GatekeeperControl {
         self.counters.set(Counter::OffloadRefused, tally.refused);
     }
 
-    /// Adds or replaces a policy while packets flow; it lasts until the next reload.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn set_policy(&mut self, policy: &crate::config::PolicyConfig) -> Result<(), GateError> {
-        let parsed = parse(std::slice::from_ref(policy), &self.ours, |_, field| field.to_owned())?;
-        sources_exist(self.settings.current(), !parsed.v4.is_empty(), !parsed.v6.is_empty())?;
-        self.v4.policies.set(&parsed.v4)?;
-        self.v6.policies.set(&parsed.v6)?;
-        self.wake();
-        self.trust_as_configured(self.trust.current().keys.clone());
-        Ok(())
-    }
-
-    /// Takes a policy away; false if there is none of exactly this prefix.
-    ///
-    /// # Errors
-    /// It is no prefix.
-    pub fn remove_policy(&mut self, prefix: &str) -> Result<bool, GateError> {
-        let wrong =
-            |error: &dyn std::fmt::Display| GateError::config("prefix", format!("{prefix:?}: {error}"));
-        if prefix.contains(':') {
-            let prefix: Prefix<u128> = prefix.parse().map_err(|error| wrong(&error))?;
-            let there = self.v6.policies.remove(prefix)?;
-            self.wake();
-            self.trust_as_configured(self.trust.current().keys.clone());
-            return Ok(there);
-        }
-        let prefix: Prefix<u32> = prefix.parse().map_err(|error| wrong(&error))?;
-        let there = self.v4.policies.remove(prefix)?;
-        self.wake();
-        self.trust_as_configured(self.trust.current().keys.clone());
-        Ok(there)
-    }
-
-    /// All policies, IPv4 first.
-    pub fn policies(&self) -> Vec<PolicyLine> {
-        let mut lines: Vec<_> = self.v4.policies.list().iter().map(policy_line).collect();
-        lines.extend(self.v6.policies.list().iter().map(policy_line));
-        lines
-    }
-
-    /// The policy that a destination falls under; none where the default counts.
-    pub fn policy_of(&self, destination: IpAddr) -> Option<PolicyLine> {
-        match destination {
-            IpAddr::V4(to) => self.v4.policies.lookup(to.into()).as_ref().map(policy_line),
-            IpAddr::V6(to) => self.v6.policies.lookup(to.into()).as_ref().map(policy_line),
-        }
-    }
-
-    /// The Grantor that decides about a flow, if one does.
-    pub fn grantor_of(&self, flow: &Addresses) -> Option<IpAddr> {
-        match *flow {
-            Addresses::V4 { src, dst } => self.v4.grantor(self.spread, src, dst),
-            Addresses::V6 { src, dst } => self.v6.grantor(self.spread, src, dst),
-        }
-    }
-
     /// What the workers know of a flow: of each worker that knows it.
     pub fn flow(&mut self, flow: &Addresses, now_ns: u64) -> Vec<FlowLine> {
         match *flow {
@@ -666,14 +613,6 @@ fn sources_exist(settings: &Settings, v4: bool, v6: bool) -> Result<(), GateErro
         }
     }
     Ok(())
-}
-
-fn policy_line<A: crate::family::Gated>(policy: &Policy<A>) -> PolicyLine {
-    PolicyLine {
-        prefix: policy.prefix.to_string(),
-        action: policy.action,
-        grantors: policy.grantors.iter().map(|grantor| grantor.address()).collect(),
-    }
 }
 
 impl<A: Paired<W>, const W: usize> Half<A, W> {

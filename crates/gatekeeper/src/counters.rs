@@ -16,6 +16,7 @@ tidemill_graph::counters! {
     ProgramFaults = "program-faults": "packets about which a program said nothing that is known; dropped as declined",
     PolicyDropped = "policy-dropped": "packets to where the policy says drop",
     TunnelForged = "tunnel-forged": "packets to a Grantor's own address that it would take for a Gatekeeper's; dropped",
+    SourceOurs = "source-ours": "packets from the front with an address of ours as their source; dropped",
     Bypassed = "bypassed": "packets to where the policy says route, or that no policy is about",
     FlowsMade = "flows-made": "flows that were new",
     FlowsReplaced = "flows-replaced": "flows without a decision that gave way in a full table to one that was granted",

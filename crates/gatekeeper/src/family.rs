@@ -1,5 +1,6 @@
 //! What the gate needs to know of an address family.
 
+use crate::settings::{OwnAddresses, Settings};
 use crate::tunnel::Outer;
 use std::net::IpAddr;
 use tidemill_decision::GRANTOR_PORT;
@@ -18,6 +19,8 @@ pub trait Gated: Family + Outer {
     fn words(self) -> [u64; 2];
     /// For operators.
     fn address(self) -> IpAddr;
+    /// Our addresses of this family.
+    fn own(settings: &Settings) -> &OwnAddresses<Self>;
     /// Whether a Grantor that gets this packet, which begins with its IP header, would look into it as into one of a Gatekeeper's: a packet in a packet, of either
     /// family and also in parts, or a datagram to the port of probes. What cannot be read to its end is taken for one.
     fn is_for_grantors(ip: &[u8]) -> bool;
@@ -62,6 +65,11 @@ impl Gated for u32 {
     }
 
     #[inline(always)]
+    fn own(settings: &Settings) -> &OwnAddresses<u32> {
+        &settings.own4
+    }
+
+    #[inline(always)]
     fn is_for_grantors(ip: &[u8]) -> bool {
         ip.len() < ipv4::HEADER_LEN || is_for_grantors(ipv4::protocol(ip), ip)
     }
@@ -95,6 +103,11 @@ impl Gated for u128 {
 
     fn address(self) -> IpAddr {
         IpAddr::V6(self.into())
+    }
+
+    #[inline(always)]
+    fn own(settings: &Settings) -> &OwnAddresses<u128> {
+        &settings.own6
     }
 
     #[inline(always)]

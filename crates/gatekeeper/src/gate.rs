@@ -204,6 +204,14 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         &mut self.heavy
     }
 
+    /// A packet from the front has an address of ours as its source: it is dropped, and nothing else is asked about it.
+    #[cold]
+    pub(crate) fn refuse_ours(&mut self, counters: &mut Counters, packet: &Seen<A>) {
+        counters.one(Counter::Front);
+        counters.one(Counter::SourceOurs);
+        self.heavy.dropped(|| keys_of(packet.source, packet.destination));
+    }
+
     /// Decides about a burst of packets from the front; at most [`BURST`].
     pub fn decide(
         &mut self,

@@ -38,7 +38,7 @@ use crate::family::Gated;
 use crate::offload::{JUDGED, PASSES};
 use crate::ours::Ours;
 use crate::tunnel::{Endpoint, Endpoints};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -380,6 +380,38 @@ impl<A: Gated> Policies<A> {
         Ok(Plan { labels, known, choices, any_new })
     }
 
+    /// The same for policies that are to be put in the place of all that there are. Until workers have seen that, both have their numbers.
+    ///
+    /// # Errors
+    /// There are no more numbers: too many policies, or too many beside those of now.
+    pub(crate) fn plan_instead(&self, policies: &[Policy<A>]) -> Result<Plan<A>, GateError> {
+        self.plan(policies).map_err(|error| self.crowded(policies).unwrap_or(error))
+    }
+
+    /// Why there are no numbers for these policies in the place of all that there are, if it is not that numbers are retired and soon free.
+    fn crowded(&self, policies: &[Policy<A>]) -> Option<GateError> {
+        let routed: (u8, &[A]) = (Action::Route as u8, &[]);
+        let now = self.choices.current();
+        let used = (0..).zip(&self.known).skip(1).filter(|(number, _)| !now.is_retired(*number));
+        let there: BTreeSet<(u8, &[A])> =
+            used.filter_map(|(_, known)| known.as_ref().map(|known| (known.0 as u8, &known.1[..]))).collect();
+        let wanted: BTreeSet<(u8, &[A])> =
+            policies.iter().map(|policy| (policy.action as u8, &policy.grantors[..])).collect();
+        // The default's, and "routed".
+        let alone = 2 + wanted.iter().filter(|wanted| **wanted != routed).count();
+        if alone > MOST_CHOICES {
+            return Some(GateError::config("policy", too_many()));
+        }
+        let (now, new) = (1 + there.len(), wanted.difference(&there).count());
+        (now + new > MOST_CHOICES).then(|| {
+            let what = format!(
+                "{new} different actions are new, and {now} are those of now, which flows still have for a while: of both together there can be {MOST_CHOICES}: reload \
+                 without any of these first, and with the new ones some seconds later"
+            );
+            GateError::config("policy", what)
+        })
+    }
+
     /// Has planned policies hold, and those of `gone` no longer; or nothing of it.
     fn commit(&mut self, plan: Plan<A>, policies: &[Policy<A>], gone: &[Prefix<A>]) -> Result<(), GateError> {
         let before = (self.known[0] != plan.known[0]).then(|| self.known[0].clone());
@@ -605,6 +637,10 @@ fn choice_of(action: Action) -> Choice {
     }
 }
 
+fn too_many() -> String {
+    format!("more than {MOST_CHOICES} different actions: give prefixes the same Grantors")
+}
+
 /// The number of a policy's action and Grantors; if there is none, a free one gets that meaning. `places`: the Grantors' numbers.
 fn number<A: Gated>(
     known: &mut Vec<Known<A>>,
@@ -626,7 +662,7 @@ fn number<A: Gated>(
     if number >= MOST_CHOICES {
         let retired = choices.retired.len();
         let what = match retired {
-            0 => format!("more than {MOST_CHOICES} different actions: give prefixes the same Grantors"),
+            0 => too_many(),
             _ => format!(
                 "no room for another action: of {MOST_CHOICES} there are, {retired} are not in use any more but flows still have them: try again in some seconds, or give \
                  prefixes the same Grantors"

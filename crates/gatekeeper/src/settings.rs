@@ -3,6 +3,7 @@
 use crate::config::Action;
 use crate::config::{DecisionFormat, DefaultAction, Driver, GatekeeperSection, Order};
 use crate::error::GateError;
+use crate::family::Gated;
 use std::net::IpAddr;
 use tidemill_ip::{Interfaces, Owner};
 
@@ -21,6 +22,10 @@ pub struct Settings {
     pub kernels: Option<String>,
     /// After how long a silent flow is forgotten.
     pub idle_ns: u64,
+    /// Our addresses of IPv4: nobody in front has one of them.
+    pub own4: OwnAddresses<u32>,
+    /// The same of IPv6; link-local ones are not among them, for every link has its own.
+    pub own6: OwnAddresses<u128>,
     /// Which decisions to obey.
     pub decisions: DecisionFormat,
     /// From one round of probes to the next; 0: none.
@@ -40,6 +45,33 @@ impl Settings {
     #[inline(always)]
     pub fn is_front(&self, interface: u16) -> bool {
         self.front.get(usize::from(interface)).copied().unwrap_or(false)
+    }
+}
+
+/// Our addresses of one family, to be asked about every packet from the front: a look at one bit, and for one address in 64 a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnAddresses<A> {
+    /// By the last six bits of an address: whether there is one that ends so.
+    ends: u64,
+    sorted: Vec<A>,
+}
+
+impl<A: Gated> OwnAddresses<A> {
+    pub(crate) fn new(mut addresses: Vec<A>) -> Self {
+        addresses.sort_unstable();
+        let ends = addresses.iter().fold(0, |ends, address| ends | 1 << (address.words()[1] & 63));
+        OwnAddresses { ends, sorted: addresses }
+    }
+
+    /// Whether this is one of them.
+    #[inline(always)]
+    pub fn has(&self, address: A) -> bool {
+        self.ends >> (address.words()[1] & 63) & 1 != 0 && self.is_there(address)
+    }
+
+    #[cold]
+    fn is_there(&self, address: A) -> bool {
+        self.sorted.binary_search(&address).is_ok()
     }
 }
 
@@ -111,12 +143,15 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
         );
         return Err(GateError::config("decisions", what));
     }
+    let (own4, own6) = own(interfaces);
     Ok(Settings {
         front,
         source4,
         source6,
         behind,
         kernels,
+        own4: OwnAddresses::new(own4),
+        own6: OwnAddresses::new(own6),
         idle_ns: u64::from(section.idle_s) * 1_000_000_000,
         decisions,
         probe_ns: match decisions {
@@ -257,7 +292,7 @@ pub(crate) fn bits_per_s(section: &GatekeeperSection) -> Result<u64, GateError> 
     bandwidth.bits_per_s().map_err(|what| GateError::config("bandwidth", what))
 }
 
-/// Our addresses, of both families: packets to these are never judged.
+/// Our addresses, of both families: packets to these are never judged, and packets from the front with these as sources are dropped.
 pub(crate) fn own(interfaces: &Interfaces) -> (Vec<u32>, Vec<u128>) {
     let v4 = interfaces.iter().flat_map(|interface| &interface.v4).map(|(address, _)| u32::from(*address));
     let v6 = interfaces.iter().flat_map(|interface| &interface.v6).map(|(address, _)| u128::from(*address));

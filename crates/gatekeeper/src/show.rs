@@ -81,6 +81,8 @@ pub struct PolicyLine {
     pub action: Action,
     /// The Grantors, with action [`Action::Grantor`].
     pub grantors: Vec<IpAddr>,
+    /// Whether it is about an address of our own, which is reached whatever policies say: it has no effect.
+    pub ours: bool,
 }
 
 /// What was dropped of one flow, source or destination in the last windows of all workers together: an estimate, by a sample of one packet in

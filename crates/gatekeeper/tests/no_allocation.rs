@@ -403,6 +403,9 @@ fn run(flows_room: usize, order: &str, driver: &str) -> BTreeSet<&'static str> {
             frames.push(v4(&source4, "8.8.8.8", 10));
             // Dressed as ours.
             frames.push(as_protocol(v4(&source4, "10.0.0.9", 30), Protocol::IPV4, false));
+            // As from ourselves.
+            frames.push(v4("10.0.0.1", "8.8.8.8", 10));
+            frames.push(v6_frame("fd00::1", "2001:db9::50", 10));
         }
     }
     let marks = Arc::new(Mutex::new(Vec::with_capacity(2 * TURNS as usize)));
@@ -464,6 +467,7 @@ fn run(flows_room: usize, order: &str, driver: &str) -> BTreeSet<&'static str> {
         Counter::Bypassed,
         Counter::FlowsMade,
         Counter::TunnelForged,
+        Counter::SourceOurs,
         Counter::Decisions,
         Counter::DecisionsApplied,
         Counter::DecisionsForged,

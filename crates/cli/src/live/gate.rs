@@ -337,7 +337,11 @@ fn fib(live: &Live, args: &FibArgs) -> Result<bool> {
     }
     let mut grid = Grid::new(&["prefix", "action", "grantors"]);
     for policy in fib.policies {
-        grid.row([policy.prefix, policy.action, policy.grantors.join(", ")]);
+        let action = match policy.ours {
+            true => format!("{} (no effect: the gate's own address)", policy.action),
+            false => policy.action,
+        };
+        grid.row([policy.prefix, action, policy.grantors.join(", ")]);
     }
     grid.print("there are no policies: everything is the default's");
     Ok(true)

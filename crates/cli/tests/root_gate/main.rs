@@ -115,6 +115,13 @@ fn who_asks_is_granted_declined_and_asks_again() {
         let (ok, said) = lab.run(&[&["gate", verb, lab::CLIENT[0], destination], rate].concat());
         assert!(!ok && said.contains(why), "{said}");
     }
+    for (ends, why) in [
+        (["224.0.0.1", SERVER[0]], "224.0.0.1 is a multicast address, which is nobody's"),
+        ([lab::CLIENT[1], "::"], ":: is the unspecified address, which is nobody's"),
+    ] {
+        let (ok, said) = lab.run(&["gate", "decline", ends[0], ends[1]]);
+        assert!(!ok && said.contains(why), "{said}");
+    }
     assert_eq!(lab.counters()["decisions-applied"], decided);
     let (ok, said) = lab.run(&["amp", "rules"]);
     assert!(

@@ -82,6 +82,10 @@ fn strangers_do_not_pass_for_a_gatekeeper() {
         lab.reaches("tunnel-forged", dropped + 2);
         assert!(lab.grantor.came.lock().unwrap().is_empty(), "it came to the Grantor");
 
+        // In the gate's own name, to where no policy knows a Grantor.
+        client.send(&dressed(&inner, ["10.8.0.1", "fd00:8::1"][v6], ["10.8.0.77", "fd00:8::77"][v6]));
+        lab.reaches("source-ours", v6 as u64 + 1);
+
         // The class of requests, and a congestion mark: only the mark is left.
         let class = 41 << 2 | 1;
         client.send(&udp(macs, [CLIENT[v6], grantor], [9, 7777], class, b"urgent"));
@@ -94,6 +98,7 @@ fn strangers_do_not_pass_for_a_gatekeeper() {
     }
     let said = lab.end();
     assert_eq!(said["dropped"]["tunnel-forged"], 4, "{said}");
+    assert_eq!(said["gate"]["source-ours"], 2, "{said}");
 }
 
 /// The router refuses what it would have to be restarted for. What was added through the API is there afterwards, and works.

@@ -73,7 +73,20 @@ answers! {
     /// All policies.
     pub struct Fib {
         /// IPv4 first, in order of their prefixes.
-        pub policies: Vec<Policy>,
+        pub policies: Vec<FibPolicy>,
+    }
+
+    /// A policy.
+    pub struct FibPolicy {
+        /// The destinations.
+        pub prefix: String,
+        /// `grantor`, `route` or `drop`.
+        pub action: String,
+        /// With action `grantor`: their addresses.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub grantors: Vec<String>,
+        /// Whether it is about an address of the gatekeeper's own, which is reached whatever policies say: it has no effect.
+        pub ours: bool,
     }
 
     /// The requests on their way.

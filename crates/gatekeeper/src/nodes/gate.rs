@@ -1,5 +1,6 @@
 //! `gate4`, `gate6`: what becomes of packets from the front. What comes in by other interfaces goes on as it is.
 //!
+//! * Its source is one of our own addresses: `martian-source`. Nobody in front has them, and a Grantor that we know by another address would take it for ours.
 //! * The policy of its destination says route, or it is to one of our own addresses: on, like any router's.
 //! * It says drop: `policy-drop`.
 //! * It is to a Grantor itself, in the form of what we send there: `tunnel-forged`. Grantors believe an outer packet by its addresses, and a stranger can forge these.
@@ -79,7 +80,13 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
             }
             let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
             let (source, destination) = A::pair(ip);
-            self.seen[count] = Seen { source, destination, bytes: ip.len() as u32 };
+            let seen = Seen { source, destination, bytes: ip.len() as u32 };
+            if A::own(settings).has(source) {
+                seat.gate.refuse_ours(&mut seat.counters, &seen);
+                verdicts[at] = Verdict::Drop(DropReason::MartianSource);
+                continue;
+            }
+            self.seen[count] = seen;
             self.places[count] = at as u16;
             count += 1;
         }
@@ -169,3 +176,6 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
         Some(format!("flow {} {}", source.address(), destination.address()))
     }
 }
+
+#[cfg(test)]
+mod tests;

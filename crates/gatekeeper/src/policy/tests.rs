@@ -1,4 +1,4 @@
-//! The policy table: who is asked where Grantors are down.
+//! The policy table: who is asked where Grantors are down; what has room beside what.
 
 use super::*;
 
@@ -51,4 +51,52 @@ fn only_the_share_of_who_is_down_moves() {
             assert!(buckets(&policies, 12 << 24).iter().all(|grantor| [2, 4].contains(grantor)));
         }
     }
+}
+
+/// Policies in the place of as many others have numbers of their own, for flows still have those of before: what is said is that, and what helps.
+#[test]
+fn policies_in_the_place_of_others_need_room_beside_them() {
+    let domain = Domain::new();
+    let of = |from: u32, count: u32| -> Vec<Policy<u32>> {
+        let policy = |n: u32| Policy {
+            prefix: Prefix::new(20 << 24 | n, 32).unwrap(),
+            action: Action::Grantor,
+            grantors: vec![10 << 24 | n],
+        };
+        (from..from + count).map(policy).collect()
+    };
+    let most = MOST_CHOICES as u32;
+    let half = most / 2 + 4;
+    let mut policies = Policies::new(&domain, Action::Route, &of(0, half), 7, Vec::new()).unwrap();
+    let refused = |policies: &Policies<u32>, with: &[Policy<u32>]| {
+        policies.plan_instead(with).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let others = of(half, half);
+    // Two more are the default and "routed", which is never new.
+    let said = refused(&policies, &others);
+    let now = half + 2;
+    let wanted = format!("gatekeeper.policy: {half} different actions are new, and {now} are those of now");
+    assert!(said.starts_with(&wanted), "{said}");
+    // What stays needs nothing, and the last that fits does.
+    assert_eq!(refused(&policies, &of(half / 2, half)), "");
+    assert_eq!(refused(&policies, &of(half, most - half - 2)), "");
+    assert!(refused(&policies, &of(half, most - half - 1)).contains(" are new, and "));
+    // As many as no restart has room for, and one less.
+    let said = refused(&policies, &of(0, most - 1));
+    assert_eq!(said, "gatekeeper.policy: more than 8192 different actions: give prefixes the same Grantors");
+    assert_eq!(refused(&policies, &of(0, most - 2)), "");
+    // In two steps. Between them it is said that it takes a while.
+    let none = policies.plan_instead(&[]).unwrap();
+    policies.replace(none, Action::Route, &[]).unwrap();
+    let said = refused(&policies, &others);
+    assert!(
+        said.contains(&format!("{half} are not in use any more")) && said.contains("try again"),
+        "{said}"
+    );
+    let said = refused(&policies, &of(0, most - 1));
+    assert!(said.contains("more than 8192 different actions"), "{said}");
+    policies.free(u64::MAX);
+    let plan = policies.plan_instead(&others).unwrap();
+    policies.replace(plan, Action::Route, &others).unwrap();
+    assert_eq!(policies.list().len(), others.len());
 }

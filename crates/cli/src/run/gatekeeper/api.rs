@@ -105,11 +105,12 @@ fn line(line: &FlowLine) -> gate::Flow {
     flow
 }
 
-fn policy(line: &PolicyLine) -> gate::Policy {
-    gate::Policy {
+fn policy(line: &PolicyLine) -> gate::FibPolicy {
+    gate::FibPolicy {
         prefix: line.prefix.clone(),
         action: line.action.name().into(),
         grantors: line.grantors.iter().map(IpAddr::to_string).collect(),
+        ours: line.ours,
     }
 }
 
@@ -164,6 +165,16 @@ const MOST_RATE: u32 = (1 << 24) - 1;
 /// How long the workers may take to read a decision.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What an address is that nobody sends from, and that nothing is forwarded to, whatever martians are let through.
+fn no_machine(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("the unspecified address"),
+        _ if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(address) if address.is_broadcast() => Some("the broadcast address"),
+        _ => None,
+    }
+}
+
 /// Whether a worker knows a flow as an operator has just decided about it.
 fn is_decided(gatekeeper: &Gatekeeper, flow: &Addresses, verdict: &Verdict) -> bool {
     let lines = lock(&gatekeeper.gate).flow(flow, now_ns());
@@ -206,6 +217,13 @@ fn decide(gatekeeper: &Gatekeeper, decide: &gate::Decide) -> Result<Done, ApiErr
         ));
     }
     let destination = address(&decide.destination)?;
+    for end in [address(&decide.source)?, destination] {
+        if let Some(what) = no_machine(end) {
+            return Err(ApiError::bad_request(format!(
+                "{end} is {what}, which is nobody's: no packet of such a flow comes by the gate: give machines' addresses"
+            )));
+        }
+    }
     {
         let mut gate = lock(&gatekeeper.gate);
         // What no Grantor decides about, nobody asks a flow about.
@@ -247,8 +265,9 @@ fn set_policy(gatekeeper: &Gatekeeper, policy: gate::Policy) -> Result<Done, Api
         }
     };
     let policy = PolicyConfig { prefix: policy.prefix, action, grantors: policy.grantors };
-    lock(&gatekeeper.gate).set_policy(&policy).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    Ok(Done::default())
+    let mut gate = lock(&gatekeeper.gate);
+    gate.set_policy(&policy).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    Ok(Done { done: gate.remarks_of(&policy) })
 }
 
 fn remove_policy(gatekeeper: &Gatekeeper, query: &gate::PolicyQuery) -> Result<Done, ApiError> {
@@ -314,4 +333,29 @@ fn solicitor(gatekeeper: &Gatekeeper) -> gate::Solicitor {
 
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_of_nobody_are_not_decided_about() {
+        for (address, what) in [
+            ("0.0.0.0", "the unspecified address"),
+            ("::", "the unspecified address"),
+            ("224.0.0.1", "a multicast address"),
+            ("239.255.255.255", "a multicast address"),
+            ("ff02::1", "a multicast address"),
+            ("255.255.255.255", "the broadcast address"),
+        ] {
+            assert_eq!(no_machine(address.parse().unwrap()), Some(what), "{address}");
+        }
+        // Loopback and reserved ones come where `router.martians` is off.
+        for address in
+            ["0.0.0.1", "223.255.255.255", "240.0.0.1", "127.0.0.1", "::1", "fe80::1", "2001:db8::1"]
+        {
+            assert_eq!(no_machine(address.parse().unwrap()), None, "{address}");
+        }
+    }
 }
