@@ -19,7 +19,7 @@ pub(crate) const LINES: &[Line] = &[
     }),
     ("the programs on frames and on cables", |machine| {
         let passed =
-            machine.tests(&["-p", "tidemill-kv", "--test", "root_kernel", "--", "--show-output"], 55)?;
+            machine.tests(&["-p", "tidemill-kv", "--test", "root_kernel", "--", "--show-output"], 60)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_kernel")))
     }),
     ("any frame: untouched, dropped by name, or answered as memcached would", |machine| {
