@@ -51,7 +51,10 @@ pub(crate) const LINES: &[Line] = &[
     ("any request, any reply", |machine| fuzz(machine, "kv_codec")),
     ("a stream cut anywhere", |machine| fuzz(machine, "kv_stream")),
     ("hits a second, beside memcached by UDP and TCP", |machine| {
-        let objects = bench(machine, "hits")?;
+        // Datagrams with a checksum, as clients' are.
+        let (runs, seconds) = lengths(machine);
+        let line = ["bench", "kv", "--case", "hits", "--checksum", "--runs", runs, "--seconds", seconds];
+        let objects = machine.tidemill(&[&line[..], &["--json"]].concat())?;
         let all = ratios(&objects);
         let to = |peer: &str| {
             all.iter().find(|ratio| ratio["to"] == peer).with_context(|| format!("no ratio to {peer}"))
@@ -193,8 +196,13 @@ fn random(machine: &Machine) -> Result<Outcome> {
     Ok(Outcome::Pass(format!("{passed} tests: root_random; {}", ran.join("; "))))
 }
 
+/// Runs, and seconds of each.
+fn lengths(machine: &Machine) -> (&'static str, &'static str) {
+    if machine.quick { ("4", "0.5") } else { ("11", "2") }
+}
+
 fn bench(machine: &Machine, case: &str) -> Result<Vec<Value>> {
-    let (runs, seconds) = if machine.quick { ("4", "0.5") } else { ("11", "2") };
+    let (runs, seconds) = lengths(machine);
     bench_of(machine, case, runs, seconds)
 }
 
