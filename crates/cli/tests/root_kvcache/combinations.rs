@@ -7,7 +7,7 @@ use crate::contract::pair::{Pair, Way};
 use crate::contract::wire::{Ask, Mode, SPEECHES, Said, Speech};
 use crate::cuts;
 use crate::ends;
-use crate::front::{bridge, over, with};
+use crate::front::{bridge, of_one_thread, over, with};
 use crate::mutations::{To, all};
 use crate::net::wait_until;
 use crate::reads;
@@ -83,6 +83,13 @@ fn l1_alone() {
     assert_eq!(answered(&lab), ([false, true], [false, true]));
 }
 
+/// Whatever a datagram holds, the answer is memcached's, and so is silence.
+#[test]
+fn what_is_no_plain_question_passes() {
+    let Some(_turn) = turn("what_is_no_plain_question_passes") else { return };
+    reads::odd(&of_one_thread(""));
+}
+
 #[test]
 fn both_with_the_kernels_tier_behind() {
     let Some(_turn) = turn("both_with_the_kernels_tier_behind") else { return };
@@ -90,18 +97,6 @@ fn both_with_the_kernels_tier_behind() {
     hold(&lab, &[reads::several_keys, reads::cas], &[(To::Tcp, Speech::Meta)]);
     both_answer(&lab, bridge(&lab));
 }
-
-/// What is read, all of it.
-const READS: [fn(&Lab); 8] = [
-    reads::lengths_of_keys,
-    reads::bytes_of_keys,
-    reads::lengths_of_values,
-    reads::lines_in_values,
-    reads::flags,
-    reads::several_keys,
-    reads::counts,
-    reads::cas,
-];
 
 /// All mutations.
 fn mutations() -> Vec<(To, Speech)> {
@@ -117,7 +112,7 @@ fn every_combination_whole() {
     for (section, kernels) in ALL.into_iter().skip(1) {
         println!("{section:?}");
         let lab = with(section, kernels);
-        hold(&lab, &READS, &mutations);
+        hold(&lab, &reads::READS, &mutations);
         if kernels {
             both_answer(&lab, bridge(&lab));
         }
@@ -140,7 +135,7 @@ fn every_combination_over_af_xdp() {
     for section in ["", L0, L1] {
         println!("{section:?}");
         let lab = over("kind = \"af_xdp\"\npromiscuous = true", section, false);
-        hold(&lab, &READS, &mutations());
+        hold(&lab, &reads::READS, &mutations());
         let [l0, l1] = answered(&lab).0;
         assert_eq!((l0, l1), (section != L1, section != L0));
     }
