@@ -12,7 +12,7 @@ pub(crate) const LINES: &[Line] = &[
     ("L0 and L1 over AF_XDP: five times memcached's gets over UDP on one core", role),
     ("the contract, clients that do anything, all tiers at once, a real memcached", |machine| {
         let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
-        let mut passed = machine.tests(&target, 26)?;
+        let mut passed = machine.tests(&target, 27)?;
         if !machine.quick {
             let long = [
                 "-p",

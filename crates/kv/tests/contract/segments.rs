@@ -99,8 +99,9 @@ impl Padded {
         let mut udp = [self.port.to_be_bytes(), PORT.to_be_bytes(), length, [0, 0]].concat();
         udp.extend(data);
         let (kind, ip, check) = if self.is_v6 {
-            let ip = [&[0x60, 0, 0, 0, length[0], length[1], 17, 64], &CLIENT6[..], &SERVER6].concat();
-            ([0x86, 0xdd], ip, sum(&[&CLIENT6, &SERVER6, &[0, 17], &length, &udp]))
+            let head = [0x60, 0, 0, 0, length[0], length[1], 17, 64];
+            let ip = [&head[..], &CLIENT6, &SERVER6].concat();
+            ([0x86_u8, 0xdd], ip, sum(&[&CLIENT6, &SERVER6, &[0, 17], &length, &udp]))
         } else {
             let total = ((28 + data.len()) as u16).to_be_bytes();
             let head = [0x45, 0, total[0], total[1], 0, 1, 0x40, 0, 64, 17, 0, 0];
@@ -117,7 +118,7 @@ impl Padded {
 
     /// What is said to the last request: with right sums, in a frame that is as long as it has to be.
     fn take(&self, frame: &[u8]) -> Option<Vec<u8>> {
-        let kind = if self.is_v6 { [0x86, 0xdd] } else { [8, 0] };
+        let kind: [u8; 2] = if self.is_v6 { [0x86, 0xdd] } else { [8, 0] };
         let ip = frame.get(14..).filter(|_| frame[12..14] == kind)?;
         let half = |at: usize| Some(u16::from_be_bytes([*ip.get(at)?, *ip.get(at + 1)?]));
         let (header, protocol, total, addresses) = if self.is_v6 {
