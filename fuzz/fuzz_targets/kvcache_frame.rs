@@ -162,7 +162,7 @@ fuzz_target!(|data: &[u8]| {
         slots: 1024,
         ..KvcacheSection::default()
     };
-    section.l1.memory_mib = 1;
+    (section.l1.entries, section.l1.memory_mib) = (64, 1);
     let cache = Cache::new(Settings::new(&section).unwrap(), 5);
     let mut world = World { cache, now: START, came: Vec::new() };
     // What was under way when it began has been executed.

@@ -76,21 +76,17 @@ pub(super) fn run(args: &Kv) -> Result<bool> {
         Ok(line)
     };
     let has_failed = AtomicBool::new(false);
-    let lines = in_parallel(threads(args.jobs), &jobs, |(source, case)| {
-        // Jobs are begun in order: the first error is one that says what is wrong.
-        let line = if has_failed.load(Ordering::Relaxed) {
-            Err(anyhow!("not begun, for another one has failed"))
-        } else {
-            one(source, case)
-        };
-        if line.is_err() {
+    let lines = in_parallel(threads(args.jobs), &jobs, |&(source, case)| {
+        // Where one has failed no other is begun.
+        let line = (!has_failed.load(Ordering::Relaxed)).then(|| one(source, &case));
+        if matches!(line, Some(Err(_))) {
             has_failed.store(true, Ordering::Relaxed);
         }
         source.is_over();
         progress.add(1);
         line
     });
-    let rows = lines.into_iter().collect::<Result<Vec<Value>>>()?;
+    let rows = lines.into_iter().flatten().collect::<Result<Vec<Value>>>()?;
     drop(progress);
     if args.json {
         rows.iter().try_for_each(json::print)?;
