@@ -123,7 +123,7 @@ fn sources_are_worked_on_side_by_side() {
         assert_eq!(of("--log a.csv --model usr,etc,var", jobs), alone, "{jobs} jobs");
     }
     folder.write("b.csv", "0,a,17,213,4,fetch,0\n");
-    let line = "sim kv --log b.csv --model usr,etc,var --requests 1000 --policy lru,fifo --jobs 4";
+    let line = "sim kv --log b.csv --model usr,etc,var --keys 500 --requests 1000 --policy lru,fifo --jobs 4";
     folder.fail(&[(line, 1, "b.csv:1: operation \"fetch\": use get")]);
 }
 
