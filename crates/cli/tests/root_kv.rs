@@ -111,7 +111,13 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     assert!(said.contains("no interface \"sever\" here: see ip link"), "{said}");
     assert_eq!(tidemill("kv attach server --allow 10.0.0.0/33").status.code(), Some(2));
     assert!(!error("kv stats").is_empty());
-    for words in ["--memory 0", "--memory 99999999999999", "--connections 1", "--connections 130560"] {
+    for words in [
+        "--memory 0",
+        "--memory 99999999999999",
+        "--connections 1",
+        "--connections 130560",
+        "--generic --native",
+    ] {
         assert_eq!(tidemill(&format!("kv attach server {words}")).status.code(), Some(2), "{words}");
     }
 

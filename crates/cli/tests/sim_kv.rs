@@ -107,6 +107,26 @@ fn a_sweep_goes_on_where_it_was_killed() {
     }
 }
 
+/// Several sources at once: what comes of each is what comes of it by itself, in the order in which they were named; and one that cannot be read is told by its own error.
+#[test]
+fn sources_are_worked_on_side_by_side() {
+    let folder = Folder::new();
+    log(&folder);
+    let of = |sources: &str, jobs: u32| {
+        let line = "--keys 500 --requests 1000 --policy lru --entries 8 --json";
+        without_rates(folder.ok(&format!("sim kv {sources} {line} --jobs {jobs}")).json())
+    };
+    let alone: Vec<Value> =
+        ["--log a.csv", "--model usr", "--model etc", "--model var"].map(|one| of(one, 1)).concat();
+    assert_eq!(alone.len(), 4);
+    for jobs in [1, 2, 4, 9] {
+        assert_eq!(of("--log a.csv --model usr,etc,var", jobs), alone, "{jobs} jobs");
+    }
+    folder.write("b.csv", "0,a,17,213,4,fetch,0\n");
+    let line = "sim kv --log b.csv --model usr,etc,var --keys 500 --requests 1000 --policy lru,fifo --jobs 4";
+    folder.fail(&[(line, 1, "b.csv:1: operation \"fetch\": use get")]);
+}
+
 #[test]
 fn wrong_words_get_a_line() {
     let folder = Folder::new();

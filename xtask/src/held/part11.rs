@@ -12,7 +12,7 @@ pub(crate) const LINES: &[Line] = &[
     ("L0 and L1 over AF_XDP: five times memcached's gets over UDP on one core", role),
     ("the contract, clients that do anything, all tiers at once, a real memcached", |machine| {
         let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
-        let mut passed = machine.tests(&target, 26)?;
+        let mut passed = machine.tests(&target, 27)?;
         if !machine.quick {
             let long = [
                 "-p",
@@ -71,6 +71,9 @@ pub(crate) const LINES: &[Line] = &[
         "in front of Redis: every answer is Redis' own; beside Redis alone, what is kept and what is not",
         redis,
     ),
+    ("any frame: passed, or answered", |machine| fuzz(machine, "kvcache_frame")),
+    ("any words of Redis'", |machine| fuzz(machine, "resp_codec")),
+    ("any log of requests", |machine| fuzz(machine, "cachesim_log")),
     // What must exist besides.
     ("the simulators by themselves", |machine| {
         // Without libCacheSim, which has its own line, and needs a Python.
@@ -84,6 +87,11 @@ pub(crate) const LINES: &[Line] = &[
     }),
 ];
 
+fn fuzz(machine: &Machine, target: &str) -> Result<Outcome> {
+    let seconds = if machine.quick { "20" } else { "300" };
+    Ok(Outcome::Pass(machine.said(&["fuzz", "--target", target, "--seconds", seconds])?))
+}
+
 /// One of the suites that are run with each combination, or more of them.
 fn combinations(machine: &Machine, test: &str, least: usize) -> Result<Outcome> {
     let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output", "--ignored", test];
@@ -95,7 +103,7 @@ fn role(machine: &Machine) -> Result<Outcome> {
     let (runs, seconds) = if machine.quick { ("4", "0.5") } else { ("11", "2") };
     let (mut good, mut text) = (true, Vec::new());
     for (tier, value) in [("L0", "8"), ("L1", "64")] {
-        let line = ["bench", "kv", "--case", "role", "--value", value, "--json"];
+        let line = ["bench", "kv", "--case", "role", "--checksum", "--value", value, "--json"];
         let objects = machine.tidemill(&[&line[..], &["--runs", runs, "--seconds", seconds]].concat())?;
         let all = ratios(&objects);
         let ratio = all
@@ -107,13 +115,18 @@ fn role(machine: &Machine) -> Result<Outcome> {
         let told: Vec<String> = all.iter().map(|ratio| shown(ratio)).collect();
         // Some of the answers are memcached's own, which the role let pass: those are not counted for it.
         let own = number(ratio, "value") * number(share, "value");
-        good &= own >= 5.0;
-        text.push(format!("{tier} {}; without what memcached answered {own:.2}", told.join("; ")));
+        // Of few and short runs the interval says little.
+        let at_least = number(ratio, if machine.quick { "value" } else { "low" }) * number(share, "value");
+        good &= at_least >= 5.0;
+        text.push(format!(
+            "{tier} {}; without what memcached answered {own:.2}, at least {at_least:.2}",
+            told.join("; ")
+        ));
     }
     Ok(verdict(good, text.join("; ")))
 }
 
-/// Thousands of configurations in one sweep, each once; and again from what is kept of them, where none is run again. On all cores and on one: by how much that is quicker is measured.
+/// Thousands of configurations in one sweep, each once; and again from what is kept of them, where none is run again. On all cores it is quicker than on one, by 1.3 at least where there are two.
 fn sweep(machine: &Machine) -> Result<Outcome> {
     // Built before it is timed.
     env::tidemill()?;
@@ -140,8 +153,11 @@ fn sweep(machine: &Machine) -> Result<Outcome> {
     let configs: HashSet<String> = all.iter().map(|object| object["config"].to_string()).collect();
     let same = all.len() == one.len()
         && all.iter().zip(&one).all(|(a, b)| a["config"] == b["config"] && a["hits"] == b["hits"]);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let is_quicker = machine.quick || cores < 2 || on_one_s >= 1.3 * on_all_s;
     // Rates too: they are those of the first time.
-    let good = configs.len() == 6 * 6 * 64 && all.len() == configs.len() && again == all && same;
+    let good =
+        is_quicker && configs.len() == 6 * 6 * 64 && all.len() == configs.len() && again == all && same;
     let text = format!(
         "{} configurations in {on_all_s:.1} s, {on_one_s:.1} on one thread, again in {again_s:.1}",
         configs.len()

@@ -13,7 +13,8 @@
 //! number of keys: see [`Model`]. Both were chosen so that what Tokusashi states of miss ratios comes out where he states it: USR and
 //! SYS with an L1 alone (3.6.4), APP with slab type E (3.6.6). For ETC and VAR nothing is stated, and nothing was fitted.
 //!
-//! Beside them YCSB's core workloads A, B, C and F ([`Model::YCSB`]; Cooper et al., SoCC 2010): there popularity is published, Zipf's law with exponent 0.99. D and E are not here: their keys come to be, and are scanned.
+//! Beside them YCSB's core workloads A, B, C and F ([`Model::YCSB`]; Cooper et al., SoCC 2010): there popularity is published, Zipf's law with exponent 0.99. D and E are not here: their keys come to be, and are scanned. Nor are
+//! CacheLib's published workloads (`cachelib-kvcache_reg` and others: popularity, sizes and shares of operations, in files of their own): they are given for CacheBench to run, and no reader of them is built.
 
 mod alias;
 mod sizes;

@@ -132,9 +132,12 @@ struct Attach {
     /// Reset the TCP connections that memcached has already (clients connect again); else nothing is served until they end
     #[arg(long)]
     reset_connections: bool,
-    /// Behind the driver, not in it: works with any interface, and is slower
-    #[arg(long)]
+    /// Behind the driver, not in it: works with any interface, and is slower [default: in the driver where it can, and on a virtual cable behind it]
+    #[arg(long, conflicts_with = "native")]
     generic: bool,
+    /// In the driver, on a virtual cable (veth) too: its other end has to have an XDP program then, or answers are lost
+    #[arg(long)]
+    native: bool,
     /// A Unix socket for kv stats, top and flush (--socket), and metrics
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -326,7 +329,11 @@ fn serve(args: &Attach) -> Result<bool> {
     options.rate_total = args.rate_total;
     options.connections = args.connections;
     options.settle = Duration::from_millis(u64::from(args.settle));
-    options.mode = if args.generic { Mode::Generic } else { Mode::Auto };
+    options.mode = match (args.generic, args.native) {
+        (true, _) => Mode::Generic,
+        (_, true) => Mode::Native,
+        _ => Mode::Auto,
+    };
     options.name.clone_from(&args.name.name);
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

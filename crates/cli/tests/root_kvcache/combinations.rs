@@ -2,13 +2,16 @@
 //! text: a part for each, and all of it for all of them where there is time (`--ignored`, `cargo xtask held 11`), with what the kernel's tier's suite has of time and of TCP's segments.
 
 use crate::both_answer;
-use crate::contract::lab::{Lab, turn};
-use crate::contract::wire::{SPEECHES, Speech};
+use crate::contract::lab::{Lab, Memcached, THREADS, turn};
+use crate::contract::pair::{Pair, Way};
+use crate::contract::wire::{Ask, Mode, SPEECHES, Said, Speech};
 use crate::cuts;
 use crate::ends;
-use crate::front::{bridge, over, with};
+use crate::front::{bridge, of_one_thread, over, with};
 use crate::mutations::{To, all};
+use crate::net::wait_until;
 use crate::reads;
+use std::time::Duration;
 
 /// As large an answer as a frame has room for.
 const L0: &str = "[kvcache.l0]\nchunk = 2048\n[kvcache.l1]\nentries = 0";
@@ -51,6 +54,19 @@ fn answered(lab: &Lab) -> ([bool; 2], [bool; 2]) {
     (["hit-l0", "hit-l1"].map(is_some), ["entries-l0", "entries-l1"].map(is_some))
 }
 
+/// Asks for more keys in turn than a small L0 has room for, and no more than both tiers have, until L1 has answered too.
+fn takes_turns(lab: &Lab) {
+    let mut pair = Pair::new(lab);
+    let keys: [String; 4] = std::array::from_fn(|n| format!("turn:{n}"));
+    keys.iter().for_each(|key| pair.given(key.as_bytes(), 7, 0, b"abc"));
+    wait_until("L1 answers", Duration::from_secs(20), || {
+        for key in &keys {
+            pair.ask(Way::Udp, format!("get {key}\r\n").as_bytes(), "get");
+        }
+        answered(lab).0[1]
+    });
+}
+
 #[test]
 fn l0_alone() {
     let Some(_turn) = turn("l0_alone") else { return };
@@ -67,6 +83,13 @@ fn l1_alone() {
     assert_eq!(answered(&lab), ([false, true], [false, true]));
 }
 
+/// Whatever a datagram holds, the answer is memcached's, and so is silence.
+#[test]
+fn what_is_no_plain_question_passes() {
+    let Some(_turn) = turn("what_is_no_plain_question_passes") else { return };
+    reads::odd(&of_one_thread(""));
+}
+
 #[test]
 fn both_with_the_kernels_tier_behind() {
     let Some(_turn) = turn("both_with_the_kernels_tier_behind") else { return };
@@ -74,18 +97,6 @@ fn both_with_the_kernels_tier_behind() {
     hold(&lab, &[reads::several_keys, reads::cas], &[(To::Tcp, Speech::Meta)]);
     both_answer(&lab, bridge(&lab));
 }
-
-/// What is read, all of it.
-const READS: [fn(&Lab); 8] = [
-    reads::lengths_of_keys,
-    reads::bytes_of_keys,
-    reads::lengths_of_values,
-    reads::lines_in_values,
-    reads::flags,
-    reads::several_keys,
-    reads::counts,
-    reads::cas,
-];
 
 /// All mutations.
 fn mutations() -> Vec<(To, Speech)> {
@@ -101,14 +112,17 @@ fn every_combination_whole() {
     for (section, kernels) in ALL.into_iter().skip(1) {
         println!("{section:?}");
         let lab = with(section, kernels);
-        hold(&lab, &READS, &mutations);
+        hold(&lab, &reads::READS, &mutations);
         if kernels {
             both_answer(&lab, bridge(&lab));
         }
         match section {
             L0 | SMALL_L0 => assert_eq!(answered(&lab).0, [true, false]),
             L1 | SMALL_L1 => assert_eq!(answered(&lab).0, [false, true]),
-            _ => assert!(answered(&lab).0[0]),
+            _ => {
+                takes_turns(&lab);
+                assert_eq!(answered(&lab).0, [true, true], "{section:?}");
+            }
         }
     }
 }
@@ -121,9 +135,28 @@ fn every_combination_over_af_xdp() {
     for section in ["", L0, L1] {
         println!("{section:?}");
         let lab = over("kind = \"af_xdp\"\npromiscuous = true", section, false);
-        hold(&lab, &READS, &mutations());
+        hold(&lab, &reads::READS, &mutations());
         let [l0, l1] = answered(&lab).0;
         assert_eq!((l0, l1), (section != L1, section != L0));
+    }
+}
+
+/// memcached is killed and another one started, six times: once the lease is over (0.4 s here, and a tenth more) nothing is given that the one before had.
+fn restarts(lab: &mut Lab) {
+    for life in 0..6 {
+        let put = Ask::Put { mode: Mode::Set, data: format!("life {life}").into(), flags: 0, expiry: 0 };
+        assert_eq!(lab.tcp(&lab.cached).ask(Speech::Ascii, &put, b"mortal"), Said::Done);
+        lab.warm(b"mortal");
+        let mut udp = lab.udp(&lab.cached);
+        // Each tier that there is has it then.
+        (0..20).for_each(|_| drop(udp.ask(b"get mortal\r\n")));
+        lab.cached.memcached.kill();
+        lab.cached.memcached = Memcached::start(&lab.cached.net, THREADS);
+        std::thread::sleep(Duration::from_millis(500));
+        for _ in 0..20 {
+            let said = udp.ask(b"get mortal\r\n");
+            assert_eq!(said.as_deref(), Some(&b"END\r\n"[..]), "life {life}: a value from before");
+        }
     }
 }
 
@@ -132,10 +165,11 @@ fn every_combination_over_af_xdp() {
 fn every_combination_in_time() {
     let Some(_turn) = turn("every_combination_in_time") else { return };
     for (section, kernels) in ALL {
-        let lab = with(section, kernels);
+        let mut lab = with(section, kernels);
         println!("{section:?}");
         let parts: [fn(&Lab); 3] = [ends::past, ends::touched, ends::flushed];
         parts.iter().for_each(|part| part(&lab));
+        restarts(&mut lab);
     }
 }
 

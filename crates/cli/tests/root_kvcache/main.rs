@@ -141,13 +141,19 @@ fn memory_kib(pid: u32) -> u64 {
     line.map_or(0, |line| line.trim().trim_end_matches(" kB").parse().unwrap())
 }
 
-/// Returns how much memory the cache had meanwhile, five times a second.
-fn commands(section: &str, seed: u64, commands: u64) -> Vec<u64> {
-    commands_over("kind = \"af_packet\"", section, seed, commands)
+/// What L0 and L1 have answered.
+fn hits_of(bridge: &Bridge) -> u64 {
+    let counters = bridge.counters().unwrap().counters;
+    counters["hit-l0"] + counters["hit-l1"]
 }
 
-/// The same over ports of any kind.
-fn commands_over(port: &str, section: &str, seed: u64, commands: u64) -> Vec<u64> {
+/// Returns how much memory the cache had meanwhile, five times a second.
+fn commands(section: &str, seed: u64, commands: u64) -> Vec<u64> {
+    commands_over("kind = \"af_packet\"", section, seed, commands, &["hit-l0"])
+}
+
+/// The same over ports of any kind. `least`: what is counted once at least.
+fn commands_over(port: &str, section: &str, seed: u64, commands: u64, least: &[&str]) -> Vec<u64> {
     let middle = Netns::new("middle");
     let mut lab = Lab::behind(&middle);
     let mut bridge = Bridge::over(port, &middle, section);
@@ -161,7 +167,7 @@ fn commands_over(port: &str, section: &str, seed: u64, commands: u64) -> Vec<u64
             }
             looks
         });
-        let ran = run(&mut lab, seed, commands);
+        let ran = run(&mut lab, seed, commands, &|| hits_of(&bridge));
         drop(running);
         (ran, looks.join().unwrap())
     });
@@ -169,10 +175,12 @@ fn commands_over(port: &str, section: &str, seed: u64, commands: u64) -> Vec<u64
     println!("{ran:?}\n{:?}", bridge.counters().unwrap().counters);
     // Were all of them lost, nothing would have been looked at; nor if the cache had never answered.
     assert!(ran.asked > commands / 10 && ran.lost < ran.asked / 20, "{ran:?}");
-    let hits = bridge.count("hit-l0") + bridge.count("hit-l1");
-    // Of the little that is not being written.
-    assert!(hits > (commands / 5000).max(20), "{hits} hits");
-    assert!(bridge.count("tcp-mutation") > 0 && bridge.count("tcp-released") > 0);
+    // Of the little that is not being written: a fifth of what there is where it was measured, and on to the end.
+    assert!(ran.hits > commands / 200 && ran.is_answered_throughout(), "{ran:?}");
+    assert!(bridge.count("fill-kept") > commands / 5000);
+    for name in least.iter().chain(&["tcp-mutation", "tcp-released"]) {
+        assert!(bridge.count(name) > 0, "{name}");
+    }
     judge(&bridge.end());
     looks
 }
@@ -200,7 +208,7 @@ fn ten_million_commands() {
 #[ignore = "clients that do anything, over AF_XDP"]
 fn commands_of_any_kind_over_af_xdp() {
     let Some(_turn) = turn("commands_of_any_kind_over_af_xdp") else { return };
-    commands_over("kind = \"af_xdp\"\npromiscuous = true", "misses = 1", seed(5), 60_000);
+    commands_over("kind = \"af_xdp\"\npromiscuous = true", "misses = 1", seed(5), 60_000, &["hit-l0"]);
 }
 
 #[test]
@@ -209,7 +217,8 @@ fn commands_of_any_kind_write_back() {
     let small = "misses = 1\nhash = \"crc32\"\ninclusion = \"non-inclusive\"\nwrite = \"back\"\n\
         [kvcache.l0]\nentries = 2\nchunk = 512\npolicy = \"sieve\"\n\
         [kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1\npolicy = \"s3fifo\"";
-    commands(small, seed(2), 30_000);
+    // Both tiers: L1 has what L0 has let go of.
+    commands_over("kind = \"af_packet\"", small, seed(2), 30_000, &["hit-l0", "hit-l1"]);
 }
 
 /// Gets in a tenth of a second that the cache could answer, in the median, while clients do anything.
@@ -231,7 +240,7 @@ fn gets_a_tenth() -> u64 {
             }
             looks
         });
-        let ran = run(&mut lab, seed(4), 12_000);
+        let ran = run(&mut lab, seed(4), 12_000, &|| 0);
         drop(running);
         if let Err(fault) = ran {
             panic!("{}", fault.text);
@@ -254,7 +263,8 @@ fn commands_of_any_kind_while_it_shifts() {
     let mut lab = Lab::behind(&middle);
     let limits = format!("on_demand = {{ up = {up}, up_ms = 100, down = {down}, down_ms = 100 }}");
     let mut bridge = Bridge::start(&middle, &format!("misses = 1\n{limits}"));
-    let ran = run(&mut lab, seed(4), 60_000).unwrap_or_else(|fault| panic!("{}", fault.text));
+    let ran =
+        run(&mut lab, seed(4), 60_000, &|| hits_of(&bridge)).unwrap_or_else(|fault| panic!("{}", fault.text));
     println!("{limits}\n{ran:?}\n{:?}", bridge.counters().unwrap().counters);
     assert!(ran.asked > 3_000 && ran.lost < ran.asked / 20, "{ran:?}");
     assert!(bridge.count("shifts") > 3 && bridge.count("get-resting") > 100);
@@ -292,9 +302,14 @@ fn commands_of_any_kind_with_the_kernels_tier() {
     let small = "misses = 1\n[kvcache.l0]\nentries = 2\n[kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
     let mut bridge = Bridge::start(&middle, small);
     both_answer(&lab, &bridge);
-    let ran = run(&mut lab, seed(3), 10_000).unwrap_or_else(|fault| panic!("{}", fault.text));
+    let below = |lab: &Lab| lab.cache.as_ref().unwrap().count("get-hit");
+    let (before, before_below) = (hits_of(&bridge), below(&lab));
+    let ran =
+        run(&mut lab, seed(3), 10_000, &|| hits_of(&bridge)).unwrap_or_else(|fault| panic!("{}", fault.text));
     println!("{ran:?}\n{:?}", bridge.counters().unwrap().counters);
     assert!(ran.asked > 1_000 && ran.lost < ran.asked / 20, "{ran:?}");
+    let (hits, hits_below) = (hits_of(&bridge) - before, below(&lab) - before_below);
+    assert!(hits > 0 && hits_below > 0, "while clients did anything: {hits}, below {hits_below}");
     judge(&bridge.end());
 }
 
@@ -363,10 +378,10 @@ fn answers_and_what_an_operator_sees() {
     bridge.shown();
     assert_eq!((hits(), bridge.count("flushed")), (before, 1), "{done:?}");
     drop(pair);
-    // All of it is gone, and within the lease nothing is answered that was there.
+    // All of it is gone, and after the lease, of 0.4 s here, nothing is answered that was there.
     lab.cached.memcached.kill();
     lab.cached.memcached = contract::lab::Memcached::start(&lab.cached.net, 4);
-    std::thread::sleep(Duration::from_millis(1100));
+    std::thread::sleep(Duration::from_millis(500));
     let mut udp = lab.udp(&lab.cached);
     for _ in 0..20 {
         assert_eq!(udp.ask(get).as_deref(), Some(&b"END\r\n"[..]));

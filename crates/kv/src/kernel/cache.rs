@@ -684,10 +684,7 @@ impl Cache {
     pub fn describe(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         self.is_told_whom = true;
-        for place in &self.places {
-            let mode = if place.native { "native" } else { "generic" };
-            lines.push(format!("on {}, {mode}", place.interface));
-        }
+        lines.extend(self.places.iter().map(|place| place.describe(self.options.mode)));
         lines.extend(self.whom());
         let (sets, bytes) = (sets(self.options.memory), (entry::WORDS * 8 * WAYS) as u64);
         lines.push(format!(

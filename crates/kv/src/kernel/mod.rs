@@ -63,7 +63,8 @@ pub struct Options {
     pub connections: u32,
     /// Have the kernel reset the connections that are there before (`ss -K`): else nothing is served until they end.
     pub reset_connections: bool,
-    /// Where in the kernel the program on what comes in runs.
+    /// Where in the kernel the program on what comes in runs. `Auto`: in the driver where it can, but not on a virtual cable, where what the driver sends back arrives only if the
+    /// other end has an XDP program too; `Native`: there too. `lo`, which has no driver, is the same in all of them.
     pub mode: Mode,
     /// Under which name programs and maps are pinned.
     pub name: String,

@@ -2,8 +2,9 @@
 
 use super::cache::{Cache, interface_socket};
 use super::layout::{EGRESS, LAYOUT};
+use super::scopes::is_cable;
 use super::state::now_ns;
-use super::{KvError, Options};
+use super::{KvError, Mode, Options};
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use std::time::Duration;
 use tidemill_bpf::{Attachment, Egress, Pins};
@@ -16,10 +17,25 @@ const AGAIN_NS: u64 = 200_000_000;
 pub(super) struct Place {
     pub(super) interface: String,
     pub(super) index: u32,
-    pub(super) native: bool,
+    native: bool,
+    /// It is an end of a virtual cable (veth).
+    is_cable: bool,
     ingress: Attachment,
     egress: Egress,
     pins: Pins,
+}
+
+/// The number of `lo` in each network namespace. It has no driver that a program could run in.
+const LOOPBACK: u32 = 1;
+
+/// Where the program on what comes in runs. What the driver of a virtual cable sends back is thrown away, and counted as answered here, unless the other end has an XDP program
+/// too: who does not ask for that gets the kernel's own way, by which it arrives. A program that was left in the driver goes on there.
+fn way(mode: Mode, index: u32, is_cable: bool, was_native: bool) -> Mode {
+    match mode {
+        Mode::Auto if is_cable && !was_native => Mode::Generic,
+        Mode::Native if index == LOOPBACK => Mode::Generic,
+        other => other,
+    }
 }
 
 /// An interface that is gone, or without its programs.
@@ -48,6 +64,20 @@ pub(super) fn pin_index(pinned: &str, name: &str) -> Option<u32> {
 }
 
 impl Place {
+    /// Where the programs are, and what that means on a virtual cable.
+    pub(super) fn describe(&self, mode: Mode) -> String {
+        let why = match (self.is_cable, self.native) {
+            (true, true) => {
+                ": this is a virtual cable (veth), and answers arrive only where its other end has an XDP program too; else kv detach, and attach without --native"
+            }
+            (true, false) if mode == Mode::Auto => {
+                ": this is a virtual cable (veth), whose driver sends back only to another end with an XDP program; where that has one, --native is faster"
+            }
+            _ => "",
+        };
+        format!("on {}, {}{why}", self.interface, if self.native { "native" } else { "generic" })
+    }
+
     /// Lets go of it, and leaves the programs where they are.
     pub(super) fn leave(self) {
         self.ingress.leave();
@@ -62,6 +92,10 @@ impl Cache {
         let Options { pin_root, name, mode, .. } = &self.options;
         let (root, name, mode) = (pin_root.clone(), pin_name(name, index), *mode);
         let pins = Pins::new(&root, &name, LAYOUT)?;
+        let left = Pins::left(&root)?.into_iter().find(|left| left.name == name);
+        let was_native = left.and_then(|left| left.attached) == Some((index, true));
+        let is_cable = is_cable(index);
+        let mode = way(mode, index, is_cable, was_native);
         // What leaves first: a connection that opens meanwhile is then known from its first byte.
         let egress = Egress::attach(&mut self.object, EGRESS, index, Some(&pins))?;
         let ingress = match Attachment::attach(&self.object, interface, index, mode, patience, Some(&pins)) {
@@ -79,7 +113,8 @@ impl Cache {
         };
         let native = ingress.attached().native;
         let is_gap = !ingress.is_taken_over() || !egress.is_taken_over();
-        self.places.push(Place { interface: interface.to_owned(), index, native, ingress, egress, pins });
+        let interface = interface.to_owned();
+        self.places.push(Place { interface, index, native, is_cable, ingress, egress, pins });
         Ok(is_gap)
     }
 
@@ -173,7 +208,18 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use super::pin_index;
+    use super::{LOOPBACK, Mode, pin_index, way};
+
+    #[test]
+    fn a_virtual_cable_is_served_behind_its_driver_unless_somebody_asks() {
+        let all = [Mode::Auto, Mode::Native, Mode::Generic];
+        let of = |index, is_cable, was_native| all.map(|mode| way(mode, index, is_cable, was_native));
+        assert_eq!(of(7, false, false), all);
+        assert_eq!(of(7, true, false), [Mode::Generic, Mode::Native, Mode::Generic]);
+        // What was left there is taken over where it is.
+        assert_eq!(of(7, true, true), all);
+        assert_eq!(of(LOOPBACK, false, false), [Mode::Auto, Mode::Generic, Mode::Generic]);
+    }
 
     #[test]
     fn pins_of_interfaces_are_told_from_other_names() {

@@ -1,5 +1,5 @@
 //! What two connections with the same ends may differ by: an address may be a link's alone, or a VRF's. The programs see by which interface a packet comes, and are told
-//! here what that means for interfaces of which it is not plain.
+//! here what that means for interfaces of which it is not plain. And which of them is a virtual cable.
 
 use super::KvError;
 use super::cache::{Cache, system};
@@ -16,6 +16,8 @@ struct Link {
     /// What it is a part of: a bridge, a bond, a VRF.
     master: Option<u32>,
     is_vrf: bool,
+    /// One end of a virtual cable (veth).
+    is_cable: bool,
 }
 
 /// `NETLINK_ROUTE`, which is 0.
@@ -31,18 +33,28 @@ const KIND: u16 = 1;
 fn link(message: &[u8]) -> Option<Link> {
     let (index, attributes) = (word(message, 4)?, message.get(INFO..)?);
     let kind = attribute(attributes, LINK_INFO).and_then(|info| attribute(info, KIND));
+    let is = |name: &[u8]| kind.is_some_and(|kind| kind.split(|byte| *byte == 0).next() == Some(name));
     Some(Link {
         index,
         master: attribute(attributes, MASTER).and_then(|bytes| word(bytes, 0)),
-        is_vrf: kind.is_some_and(|kind| kind.split(|byte| *byte == 0).next() == Some(b"vrf")),
+        is_vrf: is(b"vrf"),
+        is_cable: is(b"veth"),
     })
+}
+
+fn links() -> io::Result<Vec<Link>> {
+    let question = netlink::question(GET_LINK, ALL, 0, &[0; INFO]);
+    netlink::list(&netlink::socket(ROUTE)?, &question, NEW_LINK, link)
 }
 
 /// Interfaces that are a VRF's, each with that.
 fn vrfs() -> io::Result<HashMap<u32, u32>> {
-    let question = netlink::question(GET_LINK, ALL, 0, &[0; INFO]);
-    let links = netlink::list(&netlink::socket(ROUTE)?, &question, NEW_LINK, link)?;
-    Ok(vrfs_of(&links))
+    Ok(vrfs_of(&links()?))
+}
+
+/// Whether an interface is an end of a virtual cable; what the kernel does not list is none.
+pub(super) fn is_cable(index: u32) -> bool {
+    links().is_ok_and(|links| links.iter().any(|link| link.index == index && link.is_cable))
 }
 
 fn vrfs_of(links: &[Link]) -> HashMap<u32, u32> {
@@ -104,7 +116,7 @@ mod tests {
     use super::*;
 
     fn at(index: u32, master: Option<u32>, is_vrf: bool) -> Link {
-        Link { index, master, is_vrf }
+        Link { index, master, is_vrf, is_cable: false }
     }
 
     #[test]
@@ -142,6 +154,8 @@ mod tests {
             assert_eq!(link(&message[..end]), None);
         }
         (INFO..message.len()).for_each(|end| assert!(link(&message[..end]).is_some(), "{end}"));
+        let veth = [&message[..INFO], &attribute(LINK_INFO, &attribute(KIND, b"veth\0"))].concat();
+        assert_eq!(link(&veth), Some(Link { is_cable: true, ..at(7, None, false) }));
         assert!(vrfs().is_ok_and(|vrfs| vrfs.len() < 10_000));
     }
 }

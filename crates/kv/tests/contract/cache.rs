@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tidemill_kv::kernel::{self, Options};
+use tidemill_kv::kernel::{self, Mode, Options};
 
 /// What the daemon is to do at its end.
 const RUN: u8 = 0;
@@ -36,6 +36,8 @@ pub(crate) fn options(interfaces: &[&str]) -> Options {
     options.memcached = SocketAddr::from(([127, 0, 0, 1], PORT));
     options.name = format!("kv-test-p{}", std::process::id());
     options.memory = 8 << 20;
+    // Other ends of cables have programs.
+    options.mode = Mode::Native;
     // On a busy machine memcached waits for a processor; not as long as this, or it would be lost time for every test.
     options.settle = Duration::from_millis(400);
     options

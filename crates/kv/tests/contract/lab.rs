@@ -99,7 +99,8 @@ pub(crate) fn passing(client: &Netns, interface: &str) -> (Object, Attachment) {
 
 /// A host with a memcached.
 pub(crate) struct Server {
-    _passing: (Object, Attachment),
+    /// The program at the client's end of its cable.
+    pub(crate) passing: Option<(Object, Attachment)>,
     pub(crate) net: Netns,
     pub(crate) memcached: Memcached,
     pub(crate) v4: SocketAddr,
@@ -150,7 +151,7 @@ fn server(client: &Netns, middle: Option<&Netns>, name: &str, number: u8, thread
     let memcached = Memcached::start(&net, threads);
     let v4 = SocketAddr::from(([10, number, 0, 2], PORT));
     let v6: SocketAddr = format!("[fd0{number}::2]:{PORT}").parse().unwrap();
-    Server { _passing: passing(client, name), net, memcached, v4, v6, udp: v4 }
+    Server { passing: Some(passing(client, name)), net, memcached, v4, v6, udp: v4 }
 }
 
 /// The interfaces of the namespace between client and server: towards the one and the other.
@@ -159,8 +160,12 @@ pub(crate) const MIDDLE: [&str; 2] = ["clients", "servers"];
 impl Lab {
     /// Without a cache, and with a namespace between the client and the one memcached: nothing passes until something bridges [`MIDDLE`] there.
     pub(crate) fn behind(middle: &Netns) -> Self {
+        Lab::behind_with_threads(middle, THREADS)
+    }
+
+    pub(crate) fn behind_with_threads(middle: &Netns, threads: usize) -> Self {
         middle.sysctl(QUIET);
-        let mut lab = Lab::made(THREADS, Some(middle));
+        let mut lab = Lab::made(threads, Some(middle));
         lab.sees_loopback = false;
         lab
     }

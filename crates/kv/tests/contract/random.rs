@@ -38,8 +38,20 @@ pub(crate) struct Ran {
     pub(crate) lost: u64,
     /// Datagrams that the cache has answered.
     pub(crate) hits: u64,
+    /// How many of them in each tenth of the commands.
+    pub(crate) tenths: [u64; 10],
     /// Times that memcached or the cache went.
     pub(crate) turns: u64,
+}
+
+/// Fewer commands than this are over before a cache that serves nothing for some seconds, as it does now and then, serves again.
+const LONG: u64 = 1_000_000;
+
+impl Ran {
+    /// A long run is answered by the cache not at its beginning alone: in each tenth before the last eighth, in which a cache keeps less.
+    pub(crate) fn is_answered_throughout(&self) -> bool {
+        self.commands < LONG || self.tenths[..8].iter().all(|hits| *hits > 0)
+    }
 }
 
 /// A datagram is under way between two ends of a cable for less than this.
@@ -145,11 +157,11 @@ fn probes(lab: &Lab) -> Vec<Tcp> {
     (0..2 * THREADS).map(|_| lab.tcp(&lab.cached)).collect()
 }
 
-/// Does at least so many commands; the first wrong history ends it.
-pub(crate) fn run(lab: &mut Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
+/// Does at least so many commands; the first wrong history ends it. `others`: what another cache than the lab's own has answered.
+pub(crate) fn run(lab: &mut Lab, seed: u64, commands: u64, others: &dyn Fn() -> u64) -> Result<Ran, Fault> {
     let mut run = Run::new(lab, seed);
     let mut rng = Rng::new(seed);
-    let mut ran = Ran::default();
+    let (mut ran, mut tenth) = (Ran::default(), 0);
     let (start, mut shown) = (Instant::now(), Instant::now());
     while ran.commands < commands {
         let slow = rng.below(60) == 0;
@@ -180,6 +192,12 @@ pub(crate) fn run(lab: &mut Lab, seed: u64, commands: u64) -> Result<Ran, Fault>
             Fault { text, ..fault }
         })?;
         ran.rounds += 1;
+        let ended = (10 * ran.commands / commands).min(10) as usize;
+        if ended > tenth {
+            let hits = run.hits() + others();
+            ran.tenths[tenth] = hits.saturating_sub(ran.hits);
+            (tenth, ran.hits) = (ended, hits);
+        }
         (ran.asked, ran.lost) =
             run.actors.iter().fold((0, 0), |sum, actor| (sum.0 + actor.asked, sum.1 + actor.lost));
         if shown.elapsed() > Duration::from_secs(5) {
@@ -190,7 +208,6 @@ pub(crate) fn run(lab: &mut Lab, seed: u64, commands: u64) -> Result<Ran, Fault>
             drop(std::io::stderr().write_all(line.as_bytes()));
         }
     }
-    ran.hits = run.hits + run.lab.cache.as_ref().map_or(0, |cache| cache.count("get-hit"));
     Ok(ran)
 }
 
@@ -230,6 +247,11 @@ impl<'a> Run<'a> {
         }
         self.probes = probes(lab);
         self.judge = lab.tcp(&lab.cached);
+    }
+
+    /// What the lab's cache has answered, with those that are gone.
+    fn hits(&self) -> u64 {
+        self.hits + self.lab.cache.as_ref().map_or(0, |cache| cache.count("get-hit"))
     }
 
     fn now_ns(&self) -> u64 {

@@ -1,13 +1,16 @@
-//! TCP by hand, for what a kernel would not send: segments out of order, again, overlapping, or none of the connection's.
+//! TCP by hand, for what a kernel would not send: segments out of order, again, overlapping, or none of the connection's; and UDP, in frames that are longer than their packets.
 //!
 //! The client's address is one that its kernel does not have: nobody else answers.
 
 use super::lab::{Lab, PORT};
+use super::wire;
 use crate::raw::Raw;
 use std::time::{Duration, Instant};
 
 const SERVER: [u8; 4] = [10, 1, 0, 2];
 const CLIENT: [u8; 4] = [10, 1, 0, 77];
+const SERVER6: [u8; 16] = [0xfd, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+const CLIENT6: [u8; 16] = [0xfd, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x77];
 
 pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;
@@ -51,6 +54,89 @@ fn sum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
+/// A socket on the cable to the memcached that has the cache, and the Ethernet addresses there: to, from.
+fn by_hand(lab: &Lab) -> (Raw, [[u8; 6]; 2]) {
+    let own = mac(&lab.client.run("ip -o link show dev cached"));
+    let theirs = mac(&lab.cached.net.run("ip -o link show dev eth0"));
+    let text: Vec<String> = own.iter().map(|byte| format!("{byte:02x}")).collect();
+    for address in ["10.1.0.77", "fd01::77"] {
+        let known = format!("ip neigh replace {address} lladdr {} dev eth0 nud permanent", text.join(":"));
+        lab.cached.net.run(&known);
+    }
+    (Raw::open(&lab.client, "cached"), [theirs, own])
+}
+
+/// A client of UDP whose frames are as long as the cable takes, whatever is in them: so an answer has room in a question's place.
+pub(crate) struct Padded {
+    raw: Raw,
+    macs: [[u8; 6]; 2],
+    port: u16,
+    is_v6: bool,
+    next: u16,
+}
+
+impl Padded {
+    pub(crate) fn new(lab: &Lab, port: u16, is_v6: bool) -> Self {
+        let (raw, macs) = by_hand(lab);
+        Padded { raw, macs, port, is_v6, next: 0 }
+    }
+
+    /// The first datagram that is said to a request, if one comes in time.
+    pub(crate) fn ask(&mut self, request: &[u8]) -> Option<Vec<u8>> {
+        self.next = self.next.wrapping_add(1);
+        self.raw.send(&self.frame(&wire::datagram(self.next, request)));
+        let end = Instant::now() + Duration::from_millis(500);
+        loop {
+            let frame = self.raw.receive(end.saturating_duration_since(Instant::now()))?;
+            if let Some(said) = self.take(&frame.bytes) {
+                return Some(said);
+            }
+        }
+    }
+
+    fn frame(&self, data: &[u8]) -> Vec<u8> {
+        let length = ((8 + data.len()) as u16).to_be_bytes();
+        let mut udp = [self.port.to_be_bytes(), PORT.to_be_bytes(), length, [0, 0]].concat();
+        udp.extend(data);
+        let (kind, ip, check) = if self.is_v6 {
+            let head = [0x60, 0, 0, 0, length[0], length[1], 17, 64];
+            let ip = [&head[..], &CLIENT6, &SERVER6].concat();
+            ([0x86_u8, 0xdd], ip, sum(&[&CLIENT6, &SERVER6, &[0, 17], &length, &udp]))
+        } else {
+            let total = ((28 + data.len()) as u16).to_be_bytes();
+            let head = [0x45, 0, total[0], total[1], 0, 1, 0x40, 0, 64, 17, 0, 0];
+            let mut ip = [&head[..], &CLIENT, &SERVER].concat();
+            let check = sum(&[&ip]);
+            ip[10..12].copy_from_slice(&check.to_be_bytes());
+            ([8, 0], ip, sum(&[&CLIENT, &SERVER, &[0, 17], &length, &udp]))
+        };
+        udp[6..8].copy_from_slice(&if check == 0 { 0xffff } else { check }.to_be_bytes());
+        let mut frame = [&self.macs[0][..], &self.macs[1], &kind, &ip, &udp].concat();
+        frame.resize(14 + 1500, 0);
+        frame
+    }
+
+    /// What is said to the last request: with right sums, in a frame that is as long as it has to be.
+    fn take(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let kind: [u8; 2] = if self.is_v6 { [0x86, 0xdd] } else { [8, 0] };
+        let ip = frame.get(14..).filter(|_| frame[12..14] == kind)?;
+        let half = |at: usize| Some(u16::from_be_bytes([*ip.get(at)?, *ip.get(at + 1)?]));
+        let (header, protocol, total, addresses) = if self.is_v6 {
+            (40, *ip.get(6)?, 40 + half(4)?, ip.get(8..40)?)
+        } else {
+            (20, *ip.get(9)?, half(2)?, ip.get(12..20)?)
+        };
+        let udp = ip.get(header..usize::from(total)).filter(|_| protocol == 17)?;
+        if udp.get(2..4)? != self.port.to_be_bytes() || udp.get(8..10)? != self.next.to_be_bytes() {
+            return None;
+        }
+        assert_eq!(frame.len(), 14 + usize::from(total), "a frame's length");
+        assert_eq!(udp[4..6], (udp.len() as u16).to_be_bytes(), "a datagram's");
+        assert_eq!(sum(&[addresses, &[0, 17], &udp[4..6], udp]), 0, "of UDP");
+        Some(udp.get(16..)?.to_vec())
+    }
+}
+
 impl Segments {
     /// Connects from this port, with this first sequence number.
     pub(crate) fn connect(lab: &Lab, port: u16, first: u32) -> Self {
@@ -61,15 +147,8 @@ impl Segments {
 
     /// Begins to connect: the last ACK is not sent.
     pub(crate) fn begin(lab: &Lab, port: u16, first: u32) -> Self {
-        let own = mac(&lab.client.run("ip -o link show dev cached"));
-        let theirs = mac(&lab.cached.net.run("ip -o link show dev eth0"));
-        let text: Vec<String> = own.iter().map(|byte| format!("{byte:02x}")).collect();
-        lab.cached
-            .net
-            .run(&format!("ip neigh replace 10.1.0.77 lladdr {} dev eth0 nud permanent", text.join(":")));
-        let raw = Raw::open(&lab.client, "cached");
-        let mut own =
-            Segments { raw, macs: [theirs, own], port, first, acked: 0, theirs: 0, said: Vec::new() };
+        let (raw, macs) = by_hand(lab);
+        let mut own = Segments { raw, macs, port, first, acked: 0, theirs: 0, said: Vec::new() };
         let start = Instant::now();
         while own.acked == 0 {
             own.segment(0, SYN, b"");

@@ -1,11 +1,15 @@
 //! What is tested of the kernel's tier alone: it stands on memcached's own machine, and is held to memcached's words about what is no plain question.
 
 use super::mutations::{To, all};
-use crate::contract::lab::{Lab, turn};
+use super::reads;
+use crate::contract::cache::{Cache, options};
+use crate::contract::lab::{INTERFACES, Lab, turn};
 use crate::contract::pair::{PATIENCE, Pair};
-use crate::contract::segments::{ACK, PSH, RST, Segments};
+use crate::contract::segments::{ACK, PSH, Padded, RST, Segments};
 use crate::contract::wire::{self, Ask, Mode, SPEECHES, Said, Speech};
+use crate::net::wait_until;
 use std::time::{Duration, Instant};
+use tidemill_kv::kernel;
 
 #[test]
 fn every_command_behind_the_cable_voids_what_is_cached() {
@@ -14,6 +18,71 @@ fn every_command_behind_the_cable_voids_what_is_cached() {
     for to in [To::LoopbackTcp, To::LoopbackUdp] {
         let count: usize = SPEECHES.iter().map(|speech| all(&lab, to, *speech)).sum();
         assert_eq!(count, 84);
+    }
+}
+
+/// As on a container's cable where nobody says anything: behind the driver, and no program at the clients' end.
+#[test]
+fn behind_the_driver_it_is_the_same() {
+    let Some(_turn) = turn("behind_the_driver_it_is_the_same") else { return };
+    let mut lab = Lab::plain();
+    lab.cached.passing = None;
+    let mut options = options(INTERFACES);
+    options.mode = kernel::Mode::Auto;
+    lab.cache = Some(Cache::with(&lab.cached, &options));
+    reads::READS.iter().for_each(|read| read(&lab));
+    let count: usize =
+        [To::Tcp, To::Udp].iter().flat_map(|to| SPEECHES.map(|speech| all(&lab, *to, speech))).sum();
+    assert_eq!(count, 168);
+}
+
+/// Where a frame has room for it a long answer is the cache's too, on a cable, to the byte and in a frame of its length: longer than the question, and shorter than the frame.
+#[test]
+fn long_answers_where_a_frame_has_room() {
+    let Some(_turn) = turn("long_answers_where_a_frame_has_room") else { return };
+    let lab = Lab::cached();
+    let cache = lab.cache.as_ref().unwrap();
+    let mut tcp = lab.tcp(&lab.cached);
+    let mut clients = [(40_100, false), (40_101, true)].map(|(port, is_v6)| Padded::new(&lab, port, is_v6));
+    let mut put = |key: &str, length: usize| {
+        let data: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let value = [format!("VALUE {key} 5 {length}\r\n").as_bytes(), &data[..], b"\r\n"].concat();
+        let put = Ask::Put { mode: Mode::Set, data, flags: 5, expiry: 0 };
+        assert_eq!(tcp.ask(Speech::Ascii, &put, key.as_bytes()), Said::Done);
+        value
+    };
+    // Whether the cache has answered, and with what.
+    let asked = |client: &mut Padded, request: &str| {
+        let hits = cache.count("get-hit");
+        let said = client.ask(request.as_bytes());
+        (cache.count("get-hit") > hits, said)
+    };
+    for length in [66, 127, 128, 255, 256, 500, 511, 512, 1000, 1023, 1024, 1025] {
+        let (key, request) = (format!("long:{length}"), format!("get long:{length}\r\n"));
+        let wanted = [&put(&key, length)[..], b"END\r\n"].concat();
+        for client in &mut clients {
+            let mut times = 0;
+            wait_until(&format!("an answer with {length} bytes"), Duration::from_secs(10), || {
+                times += 1;
+                let (hit, said) = asked(client, &request);
+                assert!(said.as_ref().is_none_or(|said| *said == wanted), "{length}: {said:?}");
+                assert!(!hit || (said.is_some() && length <= 1024), "{length}: {said:?}");
+                hit || (length > 1024 && times > 20)
+            });
+        }
+    }
+    // Several values in one datagram: the most that IPv6 and IPv4 take.
+    for (client, length) in clients.iter_mut().rev().zip([50, 60]) {
+        let keys: Vec<String> = (0..16).map(|n| format!("m{length}:{n:02}")).collect();
+        let mut wanted: Vec<u8> = keys.iter().flat_map(|key| put(key, length)).collect();
+        wanted.extend(b"END\r\n");
+        keys.iter().for_each(|key| lab.warm(key.as_bytes()));
+        let request = format!("get {}\r\n", keys.join(" "));
+        wait_until("all of them", Duration::from_secs(10), || {
+            let (hit, said) = asked(client, &request);
+            assert!(!hit || said.as_ref() == Some(&wanted), "{said:?}");
+            hit
+        });
     }
 }
 
@@ -94,122 +163,9 @@ fn segments_in_fragments() {
 #[test]
 fn what_is_no_plain_question_passes() {
     let Some(_turn) = turn("what_is_no_plain_question_passes") else { return };
-    // A thread that has half a command waits for the rest of it in the next datagram that comes to itself: with one thread that is
-    // the same on both sides.
     let mut lab = Lab::with_threads(1);
     lab.attach();
-    let mut pair = Pair::new(&lab);
-    pair.given(b"one", 3, 0, b"value");
-    let long = [b"set ", &[b'k'; 251][..], b" 0 0 1\r\nx\r\n"].concat();
-    let requests: &[&[u8]] = &[
-        b"get\r\n",
-        b"get \r\n",
-        b"GET one\r\n",
-        b"gets one\r\n"[..4].as_ref(),
-        b"get one\r\nget one\r\n",
-        b"get one\r\nget two\r\n",
-        b"get one\r\nmn\r\n",
-        b"mg one v\r\nmg one v\r\n",
-        b"mg one v\r\nmn\r\n",
-        b"mg\r\n",
-        b"mg one v Q\r\n",
-        b"mg one v v\r\n",
-        b"mg one v b\r\n",
-        b"mg b25l v b k\r\n",
-        b"mg b25l k v b f\r\n",
-        b"mg one v N30\r\n",
-        b"mg none v N30 f\r\n",
-        b"mg one v R30\r\n",
-        b"mg one v Oabcdefghijklmnopqrstuvwxyz012345\r\n",
-        b"mg one v Oabcdefghijklmnopqrstuvwxyz0123456789\r\n",
-        b"mg one v k q\r\n",
-        b"mg none v k q\r\n",
-        b"mn\r\n",
-        b"version\r\n",
-        b"verbosity 1\r\n",
-        b"get one noreply\r\n",
-        b"nonsense\r\n",
-        b"\r\n",
-        b"\n",
-        b"",
-        b"\x81\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00one",
-        // Stores that are refused, and what is behind them.
-        &long,
-        b"set k 0 0 -1\r\n",
-        b"set k 0 0 3\r\nabcdef\r\n",
-        b"set k 0 0 3\r\nabcd\r\nget one\r\n",
-        b"ms k x\r\n",
-        b"ms k\r\n",
-        b"ms k 3 Z\r\nabc\r\nmg one v\r\n",
-        b"set k\r\n",
-        b"set k 0 0 3 4 5 6\r\nget one\r\n",
-        b"set k x 0 3\r\nget one\r\n",
-        b"set k 0 - 3\r\nget one\r\n",
-        b"cas k 0 0 3\r\nget one\r\n",
-        b"cas k 0 0 3 x\r\nget one\r\n",
-        b"add k 0\x000 3\r\nget one\r\n",
-        b"nonsense\r\nget one\r\n",
-        b"get one\r\nnonsense\r\nversion\r\n",
-        b"get one\r\nset k 0 0 1",
-        b"version\r\n\x80",
-    ];
-    for bytes in requests {
-        let what = format!("{:?}", bytes.escape_ascii().to_string());
-        pair.datagrams(bytes, &what);
-    }
-    for (request, bytes) in [
-        ("GETQ there", wire::packet(0x09, b"", b"one", b"", 8, 0)),
-        ("GETQ none", wire::packet(0x09, b"", b"none", b"", 8, 0)),
-        ("GETKQ there", wire::packet(0x0d, b"", b"one", b"", 8, 0)),
-        ("GETKQ none", wire::packet(0x0d, b"", b"none", b"", 8, 0)),
-        ("GETK none", wire::packet(0x0c, b"", b"none", b"", 8, 0)),
-        ("GET with extras", wire::packet(0x00, b"\0\0\0\0", b"one", b"", 8, 0)),
-        ("GET with a value", wire::packet(0x00, b"", b"one", b"x", 8, 0)),
-        ("GET with a cas", wire::packet(0x00, b"", b"one", b"", 8, 77)),
-        ("GET of nothing", wire::packet(0x00, b"", b"", b"", 8, 0)),
-        ("NOOP", wire::packet(0x0a, b"", b"", b"", 8, 0)),
-        ("VERSION", wire::packet(0x0b, b"", b"", b"", 8, 0)),
-        ("unknown", wire::packet(0x77, b"", b"", b"", 8, 0)),
-        ("TOUCH without a time", wire::packet(0x1c, b"", b"one", b"", 8, 0)),
-        ("STAT with extras", wire::packet(0x10, b"\0\0\0\0", b"", b"", 8, 0)),
-        (
-            "two",
-            [wire::packet(0x09, b"", b"one", b"", 1, 0), wire::packet(0x00, b"", b"one", b"", 2, 0)].concat(),
-        ),
-    ] {
-        pair.datagrams(&bytes, request);
-    }
-    // Datagrams that are none of memcached's: its header cut off, more of them than one, another order.
-    for frame in [
-        &b""[..],
-        b"\0\x01",
-        b"\0\x01\0\0\0\x01\0",
-        b"\0\x01\0\0\0\x02\0\0get one\r\n",
-        b"\0\x01\0\x01\0\x02\0\0get one\r\n",
-        b"\0\x01\0\0\0\0\0\0get one\r\n",
-        b"\0\x01\0\x01\0\x01\0\0get one\r\n",
-        b"\0\x01\0\0\0\x01\x12\x34get one\r\n",
-    ] {
-        let (sides, start) = ([&pair.cached.udp, &pair.plain.udp], Instant::now());
-        let mut said = sides.map(|udp| {
-            udp.send_frame(frame);
-            Vec::new()
-        });
-        loop {
-            for (udp, said) in sides.into_iter().zip(&mut said) {
-                // What was left half said may be answered now: each by its own number.
-                while let Some(frame) = udp.frame(Duration::from_millis(150)) {
-                    said.push(frame[2.min(frame.len())..].to_vec());
-                }
-            }
-            // A machine that is busy may have one of them wait for longer than that.
-            if said[0] == said[1] || start.elapsed() > PATIENCE {
-                break;
-            }
-        }
-        assert_eq!(said[0], said[1], "{frame:?}");
-    }
-    pair.reads(b"one", "afterwards");
+    reads::odd(&lab);
     drop(lab);
     // Half a command: memcached waits for the rest, which is whatever comes next; a cache may answer that instead. So each is the
     // last thing that is said.

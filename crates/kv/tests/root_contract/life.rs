@@ -132,6 +132,30 @@ fn a_daemon_that_hangs_is_missed() {
     lab.warm(b"hang");
 }
 
+/// A memcached that is killed while the daemon hangs: what it had is given no longer than the lease, whoever has its port by then.
+#[test]
+fn a_memcached_that_is_killed_while_the_daemon_hangs() {
+    let Some(_turn) = turn("a_memcached_that_is_killed_while_the_daemon_hangs") else { return };
+    let mut lab = Lab::cached();
+    set(&mut lab.tcp(&lab.cached), b"late", b"one");
+    lab.warm(b"late");
+    lab.cache.as_ref().unwrap().hangs.store(true, std::sync::atomic::Ordering::Relaxed);
+    lab.cached.memcached.kill();
+    // A second, and what the programs' clock may be late.
+    std::thread::sleep(Duration::from_millis(1200));
+    lab.cached.memcached = Memcached::start(&lab.cached.net, THREADS);
+    let mut udp = lab.udp(&lab.cached);
+    for _ in 0..20 {
+        assert_eq!(udp.ask(&get(b"late")).unwrap(), b"END\r\n", "an answer of the dead");
+    }
+    lab.cache.as_ref().unwrap().hangs.store(false, std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..50 {
+        agrees(&lab, b"late", "when it goes on");
+    }
+    set(&mut lab.tcp(&lab.cached), b"late", b"two");
+    lab.warm(b"late");
+}
+
 /// A daemon that is replaced: writes in between, by connections from before and new ones, whole and half, are all seen.
 #[test]
 fn a_daemon_that_is_replaced_forgets_nothing() {

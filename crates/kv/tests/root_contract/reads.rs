@@ -2,9 +2,9 @@
 //! again with each combination of tiers (`crates/cli/tests/root_kvcache`).
 
 use crate::contract::lab::{Lab, turn};
-use crate::contract::pair::{Pair, WAYS, Way};
+use crate::contract::pair::{PATIENCE, Pair, WAYS, Way};
 use crate::contract::wire::{self, Ask, Said, Speech};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn keys_of_every_length() {
@@ -282,4 +282,125 @@ pub(crate) fn cas(lab: &Lab) {
             );
         }
     }
+}
+
+/// What is read, all of it; the role's suite has it with each combination of tiers.
+pub(crate) const READS: [fn(&Lab); 8] =
+    [lengths_of_keys, bytes_of_keys, lengths_of_values, lines_in_values, flags, several_keys, counts, cas];
+
+/// Datagrams that are no plain question: requests of any kind, right and wrong, and odd headers. With one thread in each memcached: one that has half a command waits for the rest of it in the next
+/// datagram that comes to itself, and with one that is the same on both sides.
+pub(crate) fn odd(lab: &Lab) {
+    let mut pair = Pair::new(lab);
+    pair.given(b"one", 3, 0, b"value");
+    let long = [b"set ", &[b'k'; 251][..], b" 0 0 1\r\nx\r\n"].concat();
+    let requests: &[&[u8]] = &[
+        b"get\r\n",
+        b"get \r\n",
+        b"GET one\r\n",
+        b"gets one\r\n"[..4].as_ref(),
+        b"get one\r\nget one\r\n",
+        b"get one\r\nget two\r\n",
+        b"get one\r\nmn\r\n",
+        b"mg one v\r\nmg one v\r\n",
+        b"mg one v\r\nmn\r\n",
+        b"mg\r\n",
+        b"mg one v Q\r\n",
+        b"mg one v v\r\n",
+        b"mg one v b\r\n",
+        b"mg b25l v b k\r\n",
+        b"mg b25l k v b f\r\n",
+        b"mg one v N30\r\n",
+        b"mg none v N30 f\r\n",
+        b"mg one v R30\r\n",
+        b"mg one v Oabcdefghijklmnopqrstuvwxyz012345\r\n",
+        b"mg one v Oabcdefghijklmnopqrstuvwxyz0123456789\r\n",
+        b"mg one v k q\r\n",
+        b"mg none v k q\r\n",
+        b"mn\r\n",
+        b"version\r\n",
+        b"verbosity 1\r\n",
+        b"get one noreply\r\n",
+        b"nonsense\r\n",
+        b"\r\n",
+        b"\n",
+        b"",
+        b"\x81\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00one",
+        // Stores that are refused, and what is behind them.
+        &long,
+        b"set k 0 0 -1\r\n",
+        b"set k 0 0 3\r\nabcdef\r\n",
+        b"set k 0 0 3\r\nabcd\r\nget one\r\n",
+        b"ms k x\r\n",
+        b"ms k\r\n",
+        b"ms k 3 Z\r\nabc\r\nmg one v\r\n",
+        b"set k\r\n",
+        b"set k 0 0 3 4 5 6\r\nget one\r\n",
+        b"set k x 0 3\r\nget one\r\n",
+        b"set k 0 - 3\r\nget one\r\n",
+        b"cas k 0 0 3\r\nget one\r\n",
+        b"cas k 0 0 3 x\r\nget one\r\n",
+        b"add k 0\x000 3\r\nget one\r\n",
+        b"nonsense\r\nget one\r\n",
+        b"get one\r\nnonsense\r\nversion\r\n",
+        b"get one\r\nset k 0 0 1",
+        b"version\r\n\x80",
+    ];
+    for bytes in requests {
+        let what = format!("{:?}", bytes.escape_ascii().to_string());
+        pair.datagrams(bytes, &what);
+    }
+    for (request, bytes) in [
+        ("GETQ there", wire::packet(0x09, b"", b"one", b"", 8, 0)),
+        ("GETQ none", wire::packet(0x09, b"", b"none", b"", 8, 0)),
+        ("GETKQ there", wire::packet(0x0d, b"", b"one", b"", 8, 0)),
+        ("GETKQ none", wire::packet(0x0d, b"", b"none", b"", 8, 0)),
+        ("GETK none", wire::packet(0x0c, b"", b"none", b"", 8, 0)),
+        ("GET with extras", wire::packet(0x00, b"\0\0\0\0", b"one", b"", 8, 0)),
+        ("GET with a value", wire::packet(0x00, b"", b"one", b"x", 8, 0)),
+        ("GET with a cas", wire::packet(0x00, b"", b"one", b"", 8, 77)),
+        ("GET of nothing", wire::packet(0x00, b"", b"", b"", 8, 0)),
+        ("NOOP", wire::packet(0x0a, b"", b"", b"", 8, 0)),
+        ("VERSION", wire::packet(0x0b, b"", b"", b"", 8, 0)),
+        ("unknown", wire::packet(0x77, b"", b"", b"", 8, 0)),
+        ("TOUCH without a time", wire::packet(0x1c, b"", b"one", b"", 8, 0)),
+        ("STAT with extras", wire::packet(0x10, b"\0\0\0\0", b"", b"", 8, 0)),
+        (
+            "two",
+            [wire::packet(0x09, b"", b"one", b"", 1, 0), wire::packet(0x00, b"", b"one", b"", 2, 0)].concat(),
+        ),
+    ] {
+        pair.datagrams(&bytes, request);
+    }
+    // Datagrams that are none of memcached's: its header cut off, more of them than one, another order.
+    for frame in [
+        &b""[..],
+        b"\0\x01",
+        b"\0\x01\0\0\0\x01\0",
+        b"\0\x01\0\0\0\x02\0\0get one\r\n",
+        b"\0\x01\0\x01\0\x02\0\0get one\r\n",
+        b"\0\x01\0\0\0\0\0\0get one\r\n",
+        b"\0\x01\0\x01\0\x01\0\0get one\r\n",
+        b"\0\x01\0\0\0\x01\x12\x34get one\r\n",
+    ] {
+        let (sides, start) = ([&pair.cached.udp, &pair.plain.udp], Instant::now());
+        let mut said = sides.map(|udp| {
+            udp.send_frame(frame);
+            Vec::new()
+        });
+        loop {
+            for (udp, said) in sides.into_iter().zip(&mut said) {
+                // What was left half said may be answered now: each by its own number.
+                while let Some(frame) = udp.frame(Duration::from_millis(150)) {
+                    said.push(frame[2.min(frame.len())..].to_vec());
+                }
+            }
+            // A machine that is busy may have one of them wait for longer than that.
+            if said[0] == said[1] || start.elapsed() > PATIENCE {
+                break;
+            }
+        }
+        assert_eq!(said[0], said[1], "{frame:?}");
+    }
+    pair.reads(b"one", "afterwards");
 }

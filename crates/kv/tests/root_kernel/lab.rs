@@ -56,7 +56,8 @@ struct Client {
     udp6: UdpSocket,
     host: Host,
     id: u16,
-    _passing: (Object, Attachment),
+    /// The program at its end of the cable.
+    passing: Option<(Object, Attachment)>,
 }
 
 /// What XDP sends back arrives at a virtual card only where that has a program too: one that passes everything.
@@ -117,6 +118,8 @@ fn options(interfaces: &[&str]) -> Options {
     let mut options = Options::new(interfaces, 0x1234_5678_9abc_def1);
     options.settle = Duration::from_millis(500);
     options.memory = 4 << 20;
+    // The client's end of the cable has a program.
+    options.mode = Mode::Native;
     options
 }
 
@@ -136,7 +139,7 @@ fn place(threads: &str, more: &[&str]) -> (Client, Memcached) {
     host.run("ip addr add fd00:9::2/64 dev client nodad");
     let memcached = Memcached::start(threads, more);
     let (udp, udp6) = (socket(&host, "0.0.0.0:0"), socket(&host, "[::]:0"));
-    let client = Client { tcp: None, old: None, udp, udp6, host, id: 7, _passing: passing };
+    let client = Client { tcp: None, old: None, udp, udp6, host, id: 7, passing: Some(passing) };
     (client, memcached)
 }
 
@@ -144,6 +147,15 @@ impl Lab {
     /// A cache that serves, and a connection that it has seen from the start.
     pub fn new(interfaces: &[&str]) -> Self {
         Self::make(&options(interfaces), false)
+    }
+
+    /// Before clients at a cable with no program at their end, as a container's is.
+    pub fn bare(mode: Mode) -> Self {
+        let (mut client, memcached) = place(THREADS, &[]);
+        client.passing = None;
+        let mut options = options(&["server"]);
+        options.mode = mode;
+        Self::attached(client, memcached, &options, false)
     }
 
     /// With a connection that was there before the cache.

@@ -6,7 +6,7 @@ use crate::net;
 use std::path::Path;
 use std::time::Duration;
 use tidemill_bpf::Pins;
-use tidemill_kv::kernel::{Blind, Command, Look, detach};
+use tidemill_kv::kernel::{Blind, Command, Look, Mode, detach};
 
 const A: &str = "VALUE v 0 1\r\na\r\nEND\r\n";
 const PASS: u32 = 2;
@@ -40,6 +40,32 @@ fn root_kernel_an_interface_that_is_named_twice() {
     let mut lab = Lab::with(|options| options.interfaces.push("server".to_owned()));
     kept(&mut lab);
     assert_eq!(pinned().len(), 1, "{:?}", pinned());
+}
+
+/// At the other end of most virtual cables, as of a container's, nobody has an XDP program: what a driver sends back is lost there.
+#[test]
+fn root_kernel_a_virtual_cable_with_no_program_at_its_other_end() {
+    if !ready("operator::root_kernel_a_virtual_cable_with_no_program_at_its_other_end") {
+        return;
+    }
+    let says = |lab: &mut Lab, begin: &str, word: &str| {
+        let said = lab.cache.describe();
+        assert!(said.iter().any(|line| line.starts_with(begin) && line.contains(word)), "{said:?}");
+    };
+    let mut lab = Lab::bare(Mode::Auto);
+    says(&mut lab, "on server, generic: this is a virtual cable", "--native");
+    kept(&mut lab);
+    let hits = lab.cache.count("get-hit");
+    for _ in 0..100 {
+        assert_eq!(lab.udp("get v\r\n"), A);
+        assert_eq!(lab.udp6("get v\r\n"), A);
+    }
+    assert!(lab.cache.count("get-hit") >= hits + 100, "{:?}", lab.cache.counts());
+    // Who asks for the driver's way is told what that needs; who takes it over without a word goes on with it, and is told so too.
+    let mut lab = lab.detach().attach_with(|options| options.mode = Mode::Native);
+    says(&mut lab, "on server, native: this is a virtual cable", "has an XDP program too");
+    let mut lab = lab.leave().attach_with(|options| options.mode = Mode::Auto);
+    says(&mut lab, "on server, native: this is a virtual cable", "has an XDP program too");
 }
 
 #[test]

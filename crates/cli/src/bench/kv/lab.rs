@@ -44,6 +44,8 @@ impl Daemon {
         let mut options = Options::new(&["server"], 0x5eed);
         options.name = format!("kv-bench-p{}", std::process::id());
         options.memory = memory;
+        // The client's end of the cable has a program.
+        options.mode = Mode::Native;
         (options.rate, options.rate_total) = (0, 0);
         let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 4]));
         let (rests, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));

@@ -15,7 +15,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tidemill_cachesim::model::Model;
 use tidemill_cachesim::policy::Policy;
@@ -59,29 +60,33 @@ pub(super) fn run(args: &Kv) -> Result<bool> {
     }
     let kept = args.resume.as_deref().map(Kept::open).transpose()?;
     let progress = Progress::new("sim kv", (sources.len() * cases.len()) as u64);
-    let mut rows = Vec::new();
-    for source in &sources {
-        let name = source.name();
-        progress.message(format!("{name}: reading"));
-        let (log, facts) = source.log(args)?;
-        progress.message(name);
-        let one = |case: &Case| -> Result<Value> {
-            let config = config(args, &facts, case);
-            let line = match kept.as_ref().and_then(|kept| kept.done.get(&config.to_string())) {
-                Some(line) => line.clone(),
-                None => {
-                    let line = simulate(args, &log, case, config)?;
-                    kept.iter().try_for_each(|kept| kept.add(&line))?;
-                    line
-                }
-            };
-            progress.add(1);
-            Ok(line)
-        };
-        for line in in_parallel(threads(args.jobs), &cases, one) {
-            rows.push(line?);
+    let sources: Vec<Shared<'_>> =
+        sources.into_iter().map(|source| Shared::new(source, cases.len())).collect();
+    let jobs: Vec<(&Shared<'_>, Case)> =
+        sources.iter().flat_map(|source| cases.iter().map(move |case| (source, *case))).collect();
+    let one = |source: &Shared<'_>, case: &Case| -> Result<Value> {
+        let read = source.read(args, &progress)?;
+        let (log, facts) = &*read;
+        let config = config(args, facts, case);
+        if let Some(line) = kept.as_ref().and_then(|kept| kept.done.get(&config.to_string())) {
+            return Ok(line.clone());
         }
-    }
+        let line = simulate(args, log, case, config)?;
+        kept.iter().try_for_each(|kept| kept.add(&line))?;
+        Ok(line)
+    };
+    let has_failed = AtomicBool::new(false);
+    let lines = in_parallel(threads(args.jobs), &jobs, |&(source, case)| {
+        // Where one has failed no other is begun.
+        let line = (!has_failed.load(Ordering::Relaxed)).then(|| one(source, &case));
+        if matches!(line, Some(Err(_))) {
+            has_failed.store(true, Ordering::Relaxed);
+        }
+        source.is_over();
+        progress.add(1);
+        line
+    });
+    let rows = lines.into_iter().flatten().collect::<Result<Vec<Value>>>()?;
     drop(progress);
     if args.json {
         rows.iter().try_for_each(json::print)?;
@@ -145,6 +150,44 @@ impl Source<'_> {
         facts.insert("requests".into(), log.requests().len().into());
         facts.insert("keys".into(), log.keys().len().into());
         Ok((log, facts))
+    }
+}
+
+/// A source whose cases may be worked on by several threads.
+struct Shared<'a> {
+    source: Source<'a>,
+    /// Its requests and facts, from the first of its cases to the last: no more sources than threads are held.
+    read: Mutex<Option<Arc<Read>>>,
+    /// Cases that are not over.
+    left: AtomicUsize,
+}
+
+type Read = (Log, Map<String, Value>);
+
+impl<'a> Shared<'a> {
+    fn new(source: Source<'a>, cases: usize) -> Self {
+        Shared { source, read: Mutex::new(None), left: AtomicUsize::new(cases) }
+    }
+
+    /// Who comes first reads them, and the others wait.
+    fn read(&self, args: &Kv, progress: &Progress) -> Result<Arc<Read>> {
+        let mut held = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(read) = &*held {
+            return Ok(read.clone());
+        }
+        let name = self.source.name();
+        progress.message(format!("{name}: reading"));
+        let read = Arc::new(self.source.log(args)?);
+        progress.message(name);
+        *held = Some(read.clone());
+        Ok(read)
+    }
+
+    /// One of its cases is.
+    fn is_over(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            *self.read.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 }
 
@@ -333,7 +376,7 @@ impl Kept {
 
     fn add(&self, line: &Value) -> Result<()> {
         let text = format!("{line}\n");
-        let mut file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(text.as_bytes()).with_context(|| self.path.display().to_string())
     }
 }
