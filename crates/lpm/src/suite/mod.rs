@@ -322,7 +322,8 @@ pub fn burst_lengths<A: Address>(make: impl Make<A>) {
     let keys: Vec<A> = (0..257)
         .map(|_| if random.below(3) == 0 { random.address() } else { near[random.below(near.len())] })
         .collect();
-    for len in 0..=keys.len() {
+    // Of the lengths some where each instruction is interpreted: around groups of 16 and 8, and not.
+    for len in (0..=keys.len()).step_by(if cfg!(miri) { 43 } else { 1 }) {
         let mut labels = vec![Label(u32::MAX); len + 1];
         fib.lookup_batch(&keys[..len], &mut labels[..len]);
         for (&key, &label) in keys[..len].iter().zip(&labels) {
