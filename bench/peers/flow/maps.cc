@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * The C++ maps: boost::unordered_flat_map and absl::flat_hash_map. They have no batches; absl can prefetch, and does where that is
- * faster.
+ * The C++ maps: boost::unordered_flat_map and absl::flat_hash_map. They have no batches; absl can prefetch, as a variant.
  */
 #include "runner.hpp"
 

@@ -136,6 +136,7 @@ const PEERS: &[Peer] = &[
     // Groups of 15 slots in 16 bytes: 7/8 of 15/16.
     Peer { name: "boost-flat", program: Program::Maps, most: 0.82, variant: false },
     Peer { name: "absl-flat", program: Program::Maps, most: 0.87, variant: false },
+    Peer { name: "absl-flat-prefetch", program: Program::Maps, most: 0.87, variant: true },
 ];
 
 /// What memory allows, measured beside `rte_hash`: a line a lookup, and two of which the first says where the other one is. They are told where
