@@ -7,7 +7,7 @@ use crate::contract::pair::{Pair, Way};
 use crate::contract::wire::{Ask, Mode, SPEECHES, Said, Speech};
 use crate::cuts;
 use crate::ends;
-use crate::front::{bridge, of_one_thread, over, with};
+use crate::front::{bridge, over, with};
 use crate::mutations::{To, all};
 use crate::net::wait_until;
 use crate::reads;
@@ -81,13 +81,6 @@ fn l1_alone() {
     let lab = with(L1, false);
     hold(&lab, &[reads::flags, reads::bytes_of_keys], &[(To::Udp, Speech::Binary)]);
     assert_eq!(answered(&lab), ([false, true], [false, true]));
-}
-
-/// Whatever a datagram holds, the answer is memcached's, and so is silence.
-#[test]
-fn what_is_no_plain_question_passes() {
-    let Some(_turn) = turn("what_is_no_plain_question_passes") else { return };
-    reads::odd(&of_one_thread(""));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The cache that this suite is about: the role, on the cable.
 
 use crate::Bridge;
-use crate::contract::lab::{Lab, MIDDLE, THREADS, passing};
+use crate::contract::lab::{Lab, MIDDLE, passing};
 use crate::net::Netns;
 use tidemill_bpf::{Attachment, Object};
 
@@ -22,17 +22,8 @@ pub(crate) fn with(section: &str, kernels: bool) -> Lab {
 
 /// The same over ports of any kind.
 pub(crate) fn over(port: &str, section: &str, kernels: bool) -> Lab {
-    before(THREADS, port, section, kernels)
-}
-
-/// The same before a memcached with one thread.
-pub(crate) fn of_one_thread(section: &str) -> Lab {
-    before(1, "kind = \"af_packet\"", section, false)
-}
-
-fn before(threads: usize, port: &str, section: &str, kernels: bool) -> Lab {
     let middle = Netns::new("middle");
-    let mut lab = Lab::behind_with_threads(&middle, threads);
+    let mut lab = Lab::behind(&middle);
     // Or what the programs send back does not arrive there.
     let passes = kernels.then(|| passing(&middle, MIDDLE[1]));
     if kernels {

@@ -160,12 +160,8 @@ pub(crate) const MIDDLE: [&str; 2] = ["clients", "servers"];
 impl Lab {
     /// Without a cache, and with a namespace between the client and the one memcached: nothing passes until something bridges [`MIDDLE`] there.
     pub(crate) fn behind(middle: &Netns) -> Self {
-        Lab::behind_with_threads(middle, THREADS)
-    }
-
-    pub(crate) fn behind_with_threads(middle: &Netns, threads: usize) -> Self {
         middle.sysctl(QUIET);
-        let mut lab = Lab::made(threads, Some(middle));
+        let mut lab = Lab::made(THREADS, Some(middle));
         lab.sees_loopback = false;
         lab
     }
