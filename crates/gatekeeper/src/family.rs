@@ -1,6 +1,7 @@
 //! What the gate needs to know of an address family.
 
-use crate::settings::{OwnAddresses, Settings};
+use crate::addresses::AddressSet;
+use crate::settings::Settings;
 use crate::tunnel::Outer;
 use std::net::IpAddr;
 use tidemill_decision::GRANTOR_PORT;
@@ -20,7 +21,7 @@ pub trait Gated: Family + Outer {
     /// For operators.
     fn address(self) -> IpAddr;
     /// Our addresses of this family.
-    fn own(settings: &Settings) -> &OwnAddresses<Self>;
+    fn own(settings: &Settings) -> &AddressSet<Self>;
     /// Whether a Grantor that gets this packet, which begins with its IP header, would look into it as into one of a Gatekeeper's: a packet in a packet, of either
     /// family and also in parts, or a datagram to the port of probes. What cannot be read to its end is taken for one.
     fn is_for_grantors(ip: &[u8]) -> bool;
@@ -65,7 +66,7 @@ impl Gated for u32 {
     }
 
     #[inline(always)]
-    fn own(settings: &Settings) -> &OwnAddresses<u32> {
+    fn own(settings: &Settings) -> &AddressSet<u32> {
         &settings.own4
     }
 
@@ -106,7 +107,7 @@ impl Gated for u128 {
     }
 
     #[inline(always)]
-    fn own(settings: &Settings) -> &OwnAddresses<u128> {
+    fn own(settings: &Settings) -> &AddressSet<u128> {
         &settings.own6
     }
 

@@ -4,6 +4,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod addresses;
 pub mod config;
 mod control;
 mod counters;

@@ -32,6 +32,7 @@
 //! [down](Policies::set_down) is left out; a policy all of whose Grantors are down uses them all, as if none were: requests go on being sent, what was
 //! granted holds until it expires, and the first Grantor that answers decides again.
 
+use crate::addresses::AddressSet;
 use crate::config::{Action, PolicyConfig};
 use crate::error::GateError;
 use crate::family::Gated;
@@ -86,8 +87,8 @@ pub struct Choices<A> {
     named: Vec<Box<[u16]>>,
     /// Grantors' addresses by their number.
     pub grantors: Vec<A>,
-    /// The same in order, to be searched.
-    ordered: Vec<A>,
+    /// The same, to be asked for.
+    addresses: AddressSet<A>,
     /// Whether they are left out now, by their number.
     down: Vec<bool>,
 }
@@ -104,7 +105,7 @@ impl<A> Default for Choices<A> {
             spare: Vec::new(),
             named: Vec::new(),
             grantors: Vec::new(),
-            ordered: Vec::new(),
+            addresses: AddressSet::default(),
             down: Vec::new(),
         }
     }
@@ -160,12 +161,12 @@ impl<A: Copy> Choices<A> {
     }
 
     /// Whether a policy has named this Grantor since the start. One that none names any more may still be another Gatekeeper's.
-    #[inline]
+    #[inline(always)]
     pub fn is_grantor(&self, address: A) -> bool
     where
-        A: Ord,
+        A: Gated,
     {
-        self.ordered.binary_search(&address).is_ok()
+        self.addresses.has(address)
     }
 
     /// The number of a Grantor that is among those of a policy with this number, whether it is down or not.
@@ -373,9 +374,8 @@ impl<A: Gated> Policies<A> {
             .map(|policy| number(&mut known, &mut choices, &mut places, &mut any_new, policy))
             .collect();
         let labels = labels?;
-        if choices.ordered.len() != choices.grantors.len() {
-            choices.ordered.clone_from(&choices.grantors);
-            choices.ordered.sort_unstable();
+        if choices.addresses.len() != choices.grantors.len() {
+            choices.addresses = AddressSet::new(choices.grantors.clone());
         }
         Ok(Plan { labels, known, choices, any_new })
     }

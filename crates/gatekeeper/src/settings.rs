@@ -1,9 +1,9 @@
 //! What follows from `[gatekeeper]`, checked: every error names its key and says what to do.
 
+use crate::addresses::AddressSet;
 use crate::config::Action;
 use crate::config::{DecisionFormat, DefaultAction, Driver, GatekeeperSection, Order};
 use crate::error::GateError;
-use crate::family::Gated;
 use std::net::IpAddr;
 use tidemill_ip::{Interfaces, Owner};
 
@@ -23,9 +23,9 @@ pub struct Settings {
     /// After how long a silent flow is forgotten.
     pub idle_ns: u64,
     /// Our addresses of IPv4: nobody in front has one of them.
-    pub own4: OwnAddresses<u32>,
+    pub own4: AddressSet<u32>,
     /// The same of IPv6; link-local ones are not among them, for every link has its own.
-    pub own6: OwnAddresses<u128>,
+    pub own6: AddressSet<u128>,
     /// Which decisions to obey.
     pub decisions: DecisionFormat,
     /// From one round of probes to the next; 0: none.
@@ -45,33 +45,6 @@ impl Settings {
     #[inline(always)]
     pub fn is_front(&self, interface: u16) -> bool {
         self.front.get(usize::from(interface)).copied().unwrap_or(false)
-    }
-}
-
-/// Our addresses of one family, to be asked about every packet from the front: a look at one bit, and for one address in 64 a search.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnAddresses<A> {
-    /// By the last six bits of an address: whether there is one that ends so.
-    ends: u64,
-    sorted: Vec<A>,
-}
-
-impl<A: Gated> OwnAddresses<A> {
-    pub(crate) fn new(mut addresses: Vec<A>) -> Self {
-        addresses.sort_unstable();
-        let ends = addresses.iter().fold(0, |ends, address| ends | 1 << (address.words()[1] & 63));
-        OwnAddresses { ends, sorted: addresses }
-    }
-
-    /// Whether this is one of them.
-    #[inline(always)]
-    pub fn has(&self, address: A) -> bool {
-        self.ends >> (address.words()[1] & 63) & 1 != 0 && self.is_there(address)
-    }
-
-    #[cold]
-    fn is_there(&self, address: A) -> bool {
-        self.sorted.binary_search(&address).is_ok()
     }
 }
 
@@ -150,8 +123,8 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
         source6,
         behind,
         kernels,
-        own4: OwnAddresses::new(own4),
-        own6: OwnAddresses::new(own6),
+        own4: AddressSet::new(own4),
+        own6: AddressSet::new(own6),
         idle_ns: u64::from(section.idle_s) * 1_000_000_000,
         decisions,
         probe_ns: match decisions {

@@ -1,8 +1,8 @@
 //! The common part of every batch: for up to 32 keys their buckets, their tags compared, their entries asked for and compared,
 //! each step for all of them so that the misses overlap.
 //!
-//! This module is one of the named homes of `unsafe`: the kernel for AVX-512 loads tags and keys as vectors. It runs by the
-//! table itself, whose writing takes it `&mut`: nobody writes meanwhile, so its plain loads race with nothing.
+//! This module is one of the named homes of `unsafe`: the kernel for AVX-512 loads tags and keys as vectors. The table
+//! itself runs it, and whoever writes has that `&mut`: nobody writes meanwhile, so its plain loads race with nothing.
 
 use super::State;
 use super::store::{Place, Store};
